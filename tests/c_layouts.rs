@@ -1,4 +1,4 @@
-//! The C header: every field read and written by name in C, C++ and Rust.
+//! The C header: every field accessed by name in C, C++ and Rust.
 #![cfg(feature = "std")]
 
 use std::fs;

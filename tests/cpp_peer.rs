@@ -1,4 +1,4 @@
-//! A C++ process at the other ends of two rings.
+//! A C++ process at the other ends of rings.
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 mod example;
@@ -118,7 +118,7 @@ fn a_successor_continues_after_a_killed_cpp_process() {
         peer.kill().unwrap();
         peer.wait().unwrap();
         assert_eq!((sender.peer_state(), receiver.peer_state()), (OwnerState::Died, OwnerState::Died));
-        // The operating system is asked at every 64th call.
+        // Every 64th call asks the operating system.
         assert!((0..64).any(|_| sender.is_disconnected()) && (0..64).any(|_| receiver.is_disconnected()));
     }
 }
@@ -134,7 +134,7 @@ fn a_cpp_process_ends_with_its_peer() {
     assert_eq!((rings.orders.state(Side::Consumer), receiver.peer_state()), (OwnerState::Left, OwnerState::Left));
     drop(receiver);
 
-    // One order more than the ring of fills has slots, of which three are in use, and no one takes them.
+    // One order more than slots for fills, of which three are in use; no one takes them.
     let (mut sender, receiver) = rings.ends();
     (0..2).for_each(|_| sender.push(ORDER).unwrap());
     drop(receiver);
@@ -148,7 +148,7 @@ fn a_cpp_process_ends_if_its_peer_died() {
     let mut sender = rings.orders.producer::<Order>().unwrap();
     sender.push(ORDER).unwrap();
     drop(sender);
-    // As a killed producer leaves it: open in the file, and not locked.
+    // A killed producer's state: open in the file, not locked.
     let file = fs::File::options().write(true).open(rings.path("orders")).unwrap();
     file.write_all_at(&u64::to_le_bytes(2 << 2 | 1), RING + 8).unwrap();
     assert_eq!(rings.orders.state(Side::Producer), OwnerState::Died);

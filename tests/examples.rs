@@ -1,4 +1,4 @@
-//! Examples that print figures: the figures add up.
+//! The examples' figures add up.
 #![cfg(feature = "std")]
 
 mod example;
@@ -22,7 +22,7 @@ fn after(line: &str, word: &str) -> f64 {
 #[test]
 fn a_kernel_answers_a_thousand_messages_and_is_dumped() {
     let text = printed("03_persistent_kernel", &[]);
-    // The kernel may still be counting the last batch.
+    // The kernel may still count the last batch.
     assert!(text.contains("\noutput ring  0 of 1024, producer at 1000, consumer at 1000\n") && text.contains("\nso           "), "{text}");
     assert!(text.lines().last().is_some_and(|line| line.starts_with("1000 messages, ")), "{text}");
 }
@@ -40,7 +40,7 @@ fn a_thousand_hosts_need_relays_per_host_and_large_copies() {
         line.trim_start()[start.len()..].split_whitespace().map(str::to_owned).collect()
     };
     assert!(text.contains("a ring 384 bytes, of a channel 960 bytes; a ring with its slots 65920 bytes"), "{text}");
-    // 8 * 8 * 999 and 999 pairs, each with a ring on both hosts.
+    // 8 * 8 * 999 and 999 pairs, with a ring on both hosts.
     assert_eq!(row("a ring per pair of GPUs"), ["127872", "49.1", "MB", "8429.3", "MB", "63936000"]);
     assert_eq!(row("a ring per pair of hosts"), ["1998", "0.8", "MB", "131.7", "MB", "999000"]);
     // 64 / (10000 + 6), 16384 / (10000 + 1366), 32768 / (10000 + 2731) bytes per ns.

@@ -1,4 +1,4 @@
-//! The first-light program without a driver, and on the driver double.
+//! The smoke test without a driver, and on the driver double.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod example;

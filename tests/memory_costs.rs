@@ -1,4 +1,4 @@
-//! Heap allocations of buffers and memories, counted by the process's allocator.
+//! Heap allocations of buffers and memories, counted by the process.
 #![cfg(feature = "std")]
 
 #[path = "suite/clean.rs"]

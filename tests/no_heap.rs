@@ -122,7 +122,7 @@ fn a_buffer_allocates_as_much_heap_as_the_backend_call() {
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
     let bare = || {
         let block = backend.allocate(&request, None).expect("room");
-        // SAFETY: just allocated, and nothing uses it.
+        // SAFETY: just allocated, unused.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
     let kept = GpuBuffer::<u64>::new(memory.clone(), 1).expect("room");

@@ -1,7 +1,7 @@
 //! Programs that must not compile, and their messages.
 //!
-//! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes lines of it, and each changed program is
-//!    rejected with one phrase:
+//! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes its lines; each changed program is rejected with one
+//!    phrase:
 //!
 //!    ```text
 //!    name_of_the_case: phrase
@@ -10,7 +10,7 @@
 //!    ^the line that the error with the phrase points at, if that matters
 //!    =the most lines of the error, if it must be the only one
 //!    ```
-//! 2. A case changes at most four lines, so it is rejected for this change.
+//! 2. A case changes at most four lines, so these are the reason.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
     }
     assert!(hunks.iter().map(|(old, _)| old.len()).sum::<usize>() <= 4, "{name} changes more than four lines");
     let mut lines = program.to_vec();
-    // Backwards, so that an earlier hunk does not move or repeat the lines of a later one.
+    // Backwards: an earlier hunk does not move or repeat later lines.
     for (old, new) in hunks.iter().rev() {
         let places: Vec<usize> = lines.windows(old.len()).enumerate().filter(|(_, window)| window == old).map(|(place, _)| place).collect();
         let [place] = places[..] else { panic!("{name}: the program has these lines {} times: {old:#?}", places.len()) };
@@ -114,7 +114,7 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
 
     let cargo = env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let output = Command::new(cargo)
-        // A full build: constants of generic types are evaluated at code generation.
+        // A full build: code generation evaluates constants of generic types.
         .args(["build", "--offline", "--keep-going", "--bins", "--message-format=json"])
         .current_dir(&package)
         // Reuses this build's dependencies: same directory and profile.

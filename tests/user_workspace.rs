@@ -78,7 +78,7 @@ fn the_example_and_its_test_run() {
 #[test]
 fn the_example_kernel_compiles_for_a_gpu() {
     let package = package("compiled");
-    // Cargo identifies the root of a workspace by name and version: another version does not share the build script of "unchanged".
+    // Cargo identifies a workspace's root by name and version: another version does not share the build script of "unchanged".
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     write(package.join("Cargo.toml"), &replaced(&manifest, "version = \"0.1.0\"", "version = \"0.1.1\""));
     let out = package.join("out");
@@ -130,7 +130,7 @@ fn the_example_kernel_compiles_for_a_gpu() {
     assert!(!text(&output.stderr).contains("PTX line"), "{}", text(&output.stderr));
 }
 
-/// A change of the struct, and lines of the error for the unchanged side. `*` stands for a hash.
+/// A change of the struct, and lines of the other side's error. `*` is a hash.
 const CHANGES: [(&str, &str, &str, &[&str]); 6] = [
     (
         "type",

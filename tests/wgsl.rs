@@ -1,4 +1,4 @@
-//! WGSL structs, as a shader compiler places their members.
+//! WGSL structs, as a shader compiler places members.
 #![cfg(feature = "std")]
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ layout_table! {
     4 r#type: f32, "device";
 }
 
-/// Words lie too low for WGSL, which aligns them to 8.
+/// Too low for words in WGSL, which aligns them to 8.
 #[repr(C, packed(4))]
 struct Low {
     small: u32,
@@ -106,7 +106,7 @@ struct Struct {
     members: HashMap<String, Member>,
 }
 
-/// Returns the structs of a text after the validator has accepted a storage buffer of each.
+/// Returns a text's structs after the validator accepted a storage buffer of each.
 fn structs(text: &str) -> HashMap<String, Struct> {
     let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("struct ")?.strip_suffix(" {")).collect();
     let buffers = names.iter().enumerate();
@@ -140,7 +140,7 @@ fn spelled(module: &Module, kind: naga::Handle<naga::Type>) -> String {
     }
 }
 
-/// Asserts that each field lies in one member of the struct: at its start, if the member has its name.
+/// Each field lies in one member of the struct: at its start, if the member has its name.
 fn assert_placed(layout: &LayoutDescriptor, placed: &Struct) {
     assert_eq!(placed.size, layout.size, "{}", layout.name);
     let covered: usize = placed.members.values().map(|member| member.size).sum();
@@ -173,7 +173,7 @@ fn a_shader_compiler_places_each_field_at_its_offset() {
         assert_placed(&pair, &structs[&format!("Pair_{:016x}", pair.hash)]);
     }
     assert!(!structs.contains_key("Tiny") && text.contains("\n// Tiny: 2 bytes, aligned to 1, hash "));
-    // naga reads the alignment of a first member, and does not report it.
+    // naga does not report a first member's alignment.
     assert!(text.contains("struct Mixed {\n    // byte, 0: ") && text.contains("    @align(32) bytes_0_: array<u32, 1>,\n"), "{text}");
     assert!(text.contains("struct ControlBlock {\n    @align(128) abi: vec2<u32>, // 0: word, "), "{text}");
     assert!(text.contains("struct RingHeader {\n    producer: ProducerLine, // 0: "), "aligned as its lines are: {text}");
@@ -226,7 +226,7 @@ fn reserved_words_are_escaped_in_wgsl() {
         layout: NUMBER,
         writer: "host",
     });
-    // `type` is in the list already, and two fields of one name are none of Rust.
+    // `type` is in the list, and Rust has no two fields of one name.
     let fields: Vec<Field> = fields.filter(|field| field.name != "type").collect();
     let structs_of = |name: &'static str, fields: Vec<Field>| {
         let size = 4 * fields.len();

@@ -1,4 +1,4 @@
-//! Tells the linker where the memory is.
+//! Tells the linker the memory's place.
 
 fn main() {
     println!("cargo:rustc-link-search={}", env!("CARGO_MANIFEST_DIR"));

@@ -119,7 +119,7 @@ alone! {
                 drop(Module::load(&backend, &IMAGE, &ABI).expect("it is loaded already"));
                 drop(other);
             }
-            // Pinned buffers, and without a pool all others, are freed only by a synchronising call.
+            // A synchronising call frees pinned buffers, and without a pool all others.
             let expected = if stream_ordered { 10 } else { 20 };
             assert_eq!(backend.waiting() - before, expected);
             channel.close().expect("it ends as told");
@@ -167,7 +167,7 @@ alone! {
         }
         let mut buffer = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[0; 100]).expect("room");
         let arguments = [buffer.device_address().expect("it has one").get(), 0];
-        // SAFETY: no bytes are touched.
+        // SAFETY: accesses no bytes.
         let ticket = unsafe { backend.launch(&ringmem::backend::Launch { arguments: &arguments, ..launch(64) }, stream.id()) }.expect("as many as fit");
         assert!(backend.wait(ticket, Some(LIMIT)).expect("done"));
         buffer.zero().expect("a fill");

@@ -66,7 +66,7 @@ alone! {
         buffer.fill(1).expect("a fill");
         let double = Double::new();
         let before = double.all_calls();
-        // SAFETY: the child only calls this library, whose locks are free, and exits at once.
+        // SAFETY: the child only calls this library, whose locks are free, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [
@@ -131,7 +131,7 @@ fn no_call_reaches_the_driver_during_process_exit() {
         assert_eq!(said.matches("CUDA_ERROR_DEINITIALIZED (4)").count(), 2, "{said}");
         return;
     }
-    // Registered before the driver's handler, so called after it.
+    // Registered before the driver's handler: called after it.
     assert_eq!(atexit(at_the_end), 0);
     let backend = rig::open();
     let buffer = Buffer::new(Device::new(&backend, 0), 100).expect("room");

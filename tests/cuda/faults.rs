@@ -1,4 +1,4 @@
-//! Each driver function of a workload fails, at its first calls and some later ones.
+//! Each driver function of a workload fails, at its first and some later calls.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const RELEASES: [&str; 10] = [
     "cuEventDestroy_v2",
     "cuModuleUnload",
     "cuDevicePrimaryCtxRelease_v2",
-    // Without a bound context nothing in it can be freed.
+    // Without a bound context nothing can be freed.
     "cuCtxSetCurrent",
     // Which call fails depends on which thread is first.
     "cuCtxGetCurrent",
@@ -48,7 +48,7 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     let (far, back) = stream.copy(far, back).map_err(Rejected::into_error)?.ordered();
     let mut gpu = stream.fill(gpu, 1..100, 0x0102_0304_0506_0708).map_err(Rejected::into_error)?.ordered();
     let address = gpu.device_address().map_or(0, |address| address.get());
-    // SAFETY: the buffer's bytes, and it records the launch.
+    // SAFETY: the buffer's bytes; it records the launch.
     drop(unsafe { stream.launch(&module, "increment", &[address, 1000]) }?);
     gpu.used_by(&stream)?;
     let unified = Buffer::<u64, _>::new(Unified::new(&backend, 0), 1000)?;
@@ -78,7 +78,7 @@ fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
     let stream = Stream::new(backend, 0)?;
     let Some(address) = words.device_address() else { return Ok(()) };
     let place = Place::Device(address);
-    // SAFETY: the buffer's first word, otherwise unused until the wait.
+    // SAFETY: the buffer's first word, unused until the wait.
     unsafe {
         backend.publish_now(place, 3)?;
         backend.fill_now(&Fill { to: place, pattern: 5, size: 8, count: 1 })?;

@@ -24,7 +24,7 @@ impl Held {
         let mut words = PinnedBuffer::<u64>::new(memory, 2).expect("room");
         let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
         let address = words.device_address().expect("it has one").get();
-        // SAFETY: two words, atomics on both sides; they record the launch.
+        // SAFETY: two atomic words, which record the launch.
         let _pending = unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Self { words, _pending };
@@ -41,7 +41,7 @@ impl Held {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: one of two aligned words, atomics on both sides.
+        // SAFETY: one of them, aligned.
         unsafe { self.words.as_ptr().expect("two words").add(index).cast().as_ref() }
     }
 }

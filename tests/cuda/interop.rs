@@ -54,11 +54,11 @@ alone! {
         let backend = rig::open();
         let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
         let (raw, keeps) = (stream.cu_stream(), Arc::new(stream));
-        // SAFETY: the stream lives as long as `keeps`.
+        // SAFETY: `keeps` owns the stream.
         let id = unsafe { backend.adopt_raw_stream(0, raw, Box::new(Arc::clone(&keeps))) }.expect("of the primary context");
         let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
         let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
-        // SAFETY: the buffer's bytes, waited for.
+        // SAFETY: as above.
         let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!((buffer.to_vec().expect("a copy"), Arc::strong_count(&keeps)), (vec![6; 100], 2));
@@ -87,14 +87,14 @@ alone! {
         stream.synchronize().expect("done");
         let address = DeviceAddress::new(slice.device_ptr(&stream).0);
         let keeps = Box::new(slice);
-        // SAFETY: the slice's bytes, which it owns, otherwise unused.
+        // SAFETY: the slice's bytes, otherwise unused.
         let block = unsafe { backend.adopt(0, address, Layout::new::<[u8; 64]>(), keeps) }.expect("it is new");
         let mut bytes = [0_u8; 64];
         let copy = Copy { to: Place::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Place::Device(address), bytes: 64 };
         // SAFETY: both live.
         unsafe { backend.copy_now(&copy) }.expect("a copy");
         assert_eq!(bytes, [8; 64]);
-        // SAFETY: nothing uses it.
+        // SAFETY: unused.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
         // SAFETY: rejected.
         assert!(matches!(unsafe { backend.copy_now(&copy) }, Err(Error::Foreign { layouts: None, .. })));

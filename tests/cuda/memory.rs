@@ -22,7 +22,7 @@ fn request(location: MemoryLocation, bytes: usize, align: usize, options: Option
 }
 
 fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
-    // SAFETY: nothing uses the block.
+    // SAFETY: unused.
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
@@ -158,7 +158,7 @@ alone! {
         let word = unsafe { backend_place(&words, 8) };
         let stream = Stream::new(&backend, 0).expect("a stream");
         let since = backend.mark(stream.id()).expect("a mark");
-        // SAFETY: the second word, otherwise unused.
+        // SAFETY: the second word, unused.
         let ticket = unsafe { backend.publish(word, 9, since, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!(words.to_vec().expect("a copy"), [7, 9, 7, 7]);
@@ -300,7 +300,7 @@ alone! {
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect_err("it would be locked too");
         assert!(matches!(registered, Error::Limit { of: LimitOf::Pinned, requested: 100, used: 10_000, .. }), "{registered}");
         free(&backend, &block).expect("a live block");
-        // SAFETY: the bytes outlive the registration.
+        // SAFETY: the bytes outlive it.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect("within");
         assert_eq!(refused(9901), 100);
         drop(registered);
@@ -318,15 +318,15 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut bytes = vec![7_u8; 10_000];
         let place = NonNull::from(&mut bytes[..]).cast::<u8>();
-        // SAFETY: the vector outlives the registration; queued work is waited for.
+        // SAFETY: the vector outlives it; queued work is waited for.
         let registered = unsafe { backend.register(0, place, bytes.len()) }.expect("it can be locked");
-        // SAFETY: as above; rejected.
+        // SAFETY: rejected.
         let again = unsafe { backend.register(0, place, 1) }.expect_err("it is known");
         assert!(matches!(again, Error::Unsupported { .. }), "{again}");
         let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 10_000).expect("room");
         let to = Place::Device(gpu.device_address().expect("it has one"));
         let copy = Copy { to, from: Place::Host(place), bytes: 10_000 };
-        // SAFETY: both live, waited for below.
+        // SAFETY: both live, waited for.
         let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         let counters = backend.counters();
@@ -406,7 +406,7 @@ alone! {
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
         backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));
-        // Another thread: the value may be dropped by this one, while the kernel's words are freed.
+        // This thread may drop the value while it frees the kernel's words.
         let teller = thread::spawn(move || {
             has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
             thread::sleep(Duration::from_millis(20));

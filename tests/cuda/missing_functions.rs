@@ -97,8 +97,7 @@ fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
 }
 
 lacking! {
-    /// A copy to pageable memory holds its stream's lock; a thread that orders that stream keeps the event
-    /// meanwhile.
+    /// A copy to pageable memory holds its stream's lock; a thread that orders that stream keeps the event.
     fn an_event_in_use_is_not_recorded_again() without("cuLaunchHostFunc") {
         let (backend, double) = (rig::open(), Double::new());
         let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
@@ -166,7 +165,7 @@ lacking! {
         let request = Request { location: MemoryLocation::Unified, device: 0, layout, options: Options::empty() };
         let block = backend.allocate(&request, None).expect("managed memory");
         unsupported(backend.advise(&block, Advice::ReadMostly), "cuMemAdvise");
-        // SAFETY: nothing uses it.
+        // SAFETY: unused.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     }
 

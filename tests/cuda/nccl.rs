@@ -1,4 +1,4 @@
-//! Collective operations, on the doubles of NCCL and the driver.
+//! Collective operations, on doubles of NCCL and the driver.
 
 use std::error::Error as _;
 use std::ffi::{CString, c_char};
@@ -24,16 +24,14 @@ fn linked() -> std::path::PathBuf {
     ringmem_driver_double::link("ringmem_nccl_double", "libnccl.so.2", Path::new(exports)).expect("the double of NCCL is built")
 }
 
-/// Folders of both doubles.
 fn folders() -> String {
     let folder = linked().with_file_name("nccl");
     fs::create_dir_all(&folder).expect("a folder");
-    // Another test may link it too.
+    // Another test may link it.
     let _ = std::os::unix::fs::symlink(linked(), folder.join("libnccl.so.2"));
     format!("{}:{}", ringmem_driver_double::libraries().expect("the double is built").display(), folder.display())
 }
 
-/// Controls the double of NCCL.
 struct Nccl(Library);
 
 impl Nccl {
@@ -72,7 +70,6 @@ impl Nccl {
     }
 }
 
-/// Ranks 0, 1 and so on of one thread.
 struct Ranks {
     backend: Arc<CudaBackend>,
     ranks: Vec<Communicator>,
@@ -96,7 +93,6 @@ impl Ranks {
         self.ranks[rank].on(&self.streams[rank], operand)
     }
 
-    /// Sums 4 numbers of 2 ranks.
     fn sum(&self) -> Vec<Pending<GpuBuffer<u32>>> {
         let sum = |rank| self.on(rank, self.buffer(rank, &[7_u32; 4])).all_reduce(Reduce::Sum, ..);
         group([sum(0), sum(1)]).expect("queued")
@@ -140,14 +136,14 @@ alone! {
         let ranks = Ranks::new(3);
         let queued = group((0..3).map(|rank| ranks.on(rank, ranks.buffer(rank, &[rank as u32 * 10; 5])).broadcast(1, 1..3)));
         assert_eq!(ranks.results(queued.expect("queued")), [[0, 10, 10, 0, 0], [10; 5], [20, 10, 10, 20, 20]]);
-        // Around the ring, in one group; the third rank also reduces.
+        // A ring in one group; the third rank also reduces.
         let queued = group((0..3).map(|rank| {
             let [next, previous] = [1, 2].map(|step| (rank as u32 + step) % 3);
             let buffer = ranks.buffer(rank, &[rank as i64 + 1, 0, 5]);
             ranks.on(rank, buffer).receive(previous, 1..2).send(next, 0..1).all_reduce(Reduce::Product, 2..)
         }));
         assert_eq!(ranks.results(queued.expect("queued")), [[1, 3, 125], [2, 1, 125], [3, 2, 125]]);
-        // A lease only sends. Ranges without elements queue nothing.
+        // A lease only sends. Empty ranges queue nothing.
         let registry = Registry::new();
         let id = registry.register(ranks.buffer(0, &[8_u8, 9])).expect("room");
         let sent = ranks.on(0, registry.lease(id).expect("it is free").into_owned()).send(2, 1..).queue().expect("queued");
@@ -169,7 +165,7 @@ alone! {
                     let own = Communicator::new(backend, rank, UniqueId::from_bytes(bytes), 4, rank).expect("a rank");
                     let memory = || Device::new(backend, rank);
                     if rank == 0 {
-                        // The other ranks wait in their first call: no lock of the backend is held.
+                        // The others wait in their first call: no backend lock is held.
                         let begun = Instant::now();
                         while nccl.calls("ncclAllReduce") < 3 {
                             assert!(begun.elapsed() < LIMIT, "the other ranks do not call");
@@ -204,7 +200,7 @@ alone! {
         let other = Stream::new(&ranks.backend, 0).expect("a stream");
         // Connects, and loads the kernel on both devices.
         for (buffer, stream) in group([0, 1].map(|rank| ranks.on(rank, ranks.buffer(rank, &[0_u8])).all_reduce(Reduce::Sum, ..))).expect("queued").into_iter().zip(&ranks.streams) {
-            // SAFETY: a byte, which the launch owns.
+            // SAFETY: the launch's byte.
             drop(unsafe { stream.launch_with(&module, "increment", buffer.ordered(), &[1]) }.expect("a launch").wait().expect("done"));
         }
         let held = Held::on(&ranks.streams[0]);
@@ -217,7 +213,7 @@ alone! {
         let results: Vec<_> = sums
             .zip(&ranks.streams)
             .map(|(buffer, stream)| {
-                // SAFETY: 100 bytes, which the launch owns.
+                // SAFETY: the launch's 100 bytes.
                 let buffer = unsafe { stream.launch_with(&module, "increment", buffer, &[100]) }.expect("a launch").ordered();
                 let pinned = Buffer::<u8, _>::new(Pinned::new(&ranks.backend, stream.device()), 100).expect("room");
                 stream.copy(buffer, pinned).expect("a copy")
@@ -276,7 +272,6 @@ alone! {
         let other = rig::open();
         let foreign = GpuBuffer::<u32>::new(Device::new(&other, 0), 4).expect("room");
         assert!(matches!(ranks.on(0, foreign).send(1, ..).queue().expect_err("foreign").error, Error::OtherBackend { .. }));
-        // Between the ranks of a group.
         let lengths = message(group([one(0).all_reduce(Reduce::Sum, ..), one(1).all_reduce(Reduce::Sum, 1..)]));
         assert_eq!(lengths, "invalid number of elements of another rank in the group: got 3, expected 4");
         let lengths = message(group([one(0).send(1, ..2), one(1).receive(0, ..)]));
@@ -288,7 +283,7 @@ alone! {
         for symbol in ["ncclGroupStart", "ncclAllReduce", "ncclBroadcast", "ncclSend", "ncclRecv"] {
             assert_eq!(nccl.calls(symbol), 0, "{symbol}");
         }
-        // Nothing was queued, and the ranks still work.
+        // Nothing was queued.
         assert_eq!(ranks.results(ranks.sum()), [[14; 4]; 2]);
 
         let all = |devices: &[u32]| Communicator::all(&ranks.backend, devices).expect_err("refused").to_string();
@@ -379,7 +374,7 @@ alone! {
         assert!(matches!(alone.wait().expect_err("it was aborted").error, Error::Busy { .. }));
         assert_eq!((ranks.backend.counters().unreported, nccl.live()), (1, 1));
         assert!(matches!(ranks.ranks.remove(0).close(), Err(Error::Nccl { code: 6, .. })), "rank 0 is lost");
-        // Next to a kernel that does not end, the library would wait for that.
+        // Next to an endless kernel, the library would wait for that.
         let rank = Communicator::all(&ranks.backend, &[0]).expect("a rank");
         let held = Held::on(&ranks.streams[1]);
         drop(rank);

@@ -17,7 +17,7 @@ alone! {
             from: Place::Device(from.device_address().expect("it has one")),
             bytes: 1000,
         };
-        // SAFETY: both live and disjoint, here and below.
+        // SAFETY: both live and disjoint.
         unsafe { backend.copy_now(&copy) }.expect("a copy");
         let counters = backend.counters();
         assert_eq!((counters.peer_copies.count, counters.downloads.count, counters.uploads.count), (0, 1, 3), "over the host");
@@ -45,7 +45,7 @@ alone! {
         for (device, stream) in streams.iter().enumerate() {
             let mut buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, device as u32), &[1; 100]).expect("room");
             let arguments = [buffer.device_address().expect("it has one").get(), 100];
-            // SAFETY: the buffer's bytes, and it records the launch.
+            // SAFETY: the buffer's bytes; it records the launch.
             drop(unsafe { stream.launch(&module, "increment", &arguments) }.expect("a launch"));
             buffer.used_by(stream).expect("its own backend");
             streams[1 - device].wait_for(stream).expect("one backend");

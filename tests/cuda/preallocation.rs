@@ -1,4 +1,4 @@
-//! A driver that allocates may wait for a kernel, so the backend allocates before a launch.
+//! Allocating may wait for a kernel, so the backend allocates before a launch.
 
 use std::thread;
 

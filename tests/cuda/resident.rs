@@ -21,7 +21,7 @@ fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64>, groups: u32, stre
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
     let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[] };
-    // SAFETY: two words that outlive the kernel, atomics on both sides.
+    // SAFETY: two atomic words that outlive the kernel.
     unsafe { backend.launch(&launch, stream.id()) }
 }
 
@@ -30,7 +30,7 @@ fn words(backend: &Arc<CudaBackend>) -> PinnedBuffer<u64> {
 }
 
 fn word(words: &PinnedBuffer<u64>, index: usize) -> &AtomicU64 {
-    // SAFETY: one of two aligned words, atomics on both sides.
+    // SAFETY: one of two aligned, atomic words.
     unsafe { words.as_ptr().expect("two words").add(index).cast().as_ref() }
 }
 
@@ -50,7 +50,7 @@ alone! {
         let first = stay(&backend, &held, 40, &streams[0]).expect("it fits");
         assert_eq!(refused(stay(&backend, &held, 25, &streams[1])), [25, 24, MOST, 40]);
         let second = stay(&backend, &held, 24, &streams[1]).expect("it just fits");
-        // Kernels that would exit are rejected too: their groups would wait for these.
+        // Exiting kernels are rejected too: their groups would wait for these.
         assert_eq!(refused(stay(&backend, &held, 1, &streams[2])), [1, 0, MOST, 64]);
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         // SAFETY: no byte is touched.
@@ -101,8 +101,7 @@ alone! {
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 63, MOST, 1]);
         channel.close().expect("it ends as told");
         let held = Held::on(&stream);
-        // Without a control block it exits at once, but waits for the non-resident kernel before it. SAFETY:
-        // it accesses nothing.
+        // Without a control block it exits, but waits for the non-resident kernel before it. SAFETY: it accesses nothing.
         let queued = unsafe { stream.start(&module, &ECHO.kernel(), (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 59, MOST, 5]);
         drop(held);

@@ -1,4 +1,4 @@
-//! Runs each test in its own process, whose driver is the double.
+//! Runs each test in its own process, on the driver double.
 
 use std::env;
 use std::ffi::{CString, c_char};
@@ -114,26 +114,26 @@ impl Double {
 
     /// Holds a step, counted from now on, until the next call; number 0 holds none.
     pub fn hold(&self, step: Step, number: u64) {
-        // SAFETY: the function's signature.
+        // SAFETY: as above.
         unsafe { self.0.get::<unsafe extern "C" fn(u32, u64)>(b"ringmem_double_hold\0").expect("it has it")(step as u32, number) }
     }
 
     pub fn executed(&self, step: Step) -> u64 {
-        // SAFETY: the function's signature.
+        // SAFETY: as above.
         unsafe { self.0.get::<unsafe extern "C" fn(u32) -> u64>(b"ringmem_double_executed\0").expect("it has it")(step as u32) }
     }
 
     pub fn reset(&self) {
-        // SAFETY: the function's signature.
+        // SAFETY: as above.
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"ringmem_double_reset\0").expect("it has it")() }
     }
 
     pub fn live(&self) -> u64 {
-        // SAFETY: the function's signature.
+        // SAFETY: as above.
         unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"ringmem_double_live\0").expect("it has it")() }
     }
 
-    /// Waits until at most `most` are live: a thread of the backend may drop the last ones.
+    /// A thread of the backend may drop the last ones.
     pub fn settled(&self, most: u64) -> u64 {
         soon(|| self.live() <= most);
         self.live()

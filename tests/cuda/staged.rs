@@ -32,7 +32,7 @@ fn is_of(bytes: &[u8], seed: u8) -> bool {
     bytes.iter().enumerate().all(|(index, found)| *found == byte(index, seed))
 }
 
-/// On more streams than stagers exist: some copies use one stream and one staging.
+/// On more streams than stagers: some copies use one stream and one staging.
 fn chains() {
     let backend = rig::open();
     let streams = [(); 4].map(|()| Stream::new(&backend, 0).expect("a stream"));
@@ -67,7 +67,7 @@ fn settle() {
     thread::sleep(Duration::from_millis(20));
 }
 
-/// Queues a copy behind a kernel and holds the second step of one part. The first steps go on to the next part, and not beyond.
+/// Queues a copy behind a kernel and holds the second step of one part. The first steps continue with the next part only.
 fn with_a_part_held<T: Queued>(stream: &Stream, [first, second]: [Step; 2], number: u64, queue: impl FnOnce() -> Pending<T>) -> T {
     let double = Double::new();
     let kernel = Held::on(stream);
@@ -87,7 +87,7 @@ fn with_a_part_held<T: Queued>(stream: &Stream, [first, second]: [Step; 2], numb
 
 const CALLS: [&str; 4] = ["cuStreamWaitEvent", "cuLaunchHostFunc", "cuEventRecord", "cuMemcpyDtoHAsync_v2"];
 
-/// Returns the calls of a download, one of which fails. No host function writes to the target after the operation.
+/// Returns the calls of a download, one of which fails. No host function writes to the target later.
 fn download(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails: Option<(&str, u64, u64)>) -> [u64; 4] {
     let mut device = gpu(backend, LEN);
     device.copy_from(&vec![1; LEN]).expect("a copy");
@@ -112,7 +112,7 @@ fn download(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails:
             }
             let small = stream.copy(small, pinned).expect("queued");
             held.release();
-            // Kept, because freeing pinned memory waits for the host function.
+            // Kept: freeing pinned memory waits for the host function.
             kept = small.wait().ok();
             match pending.wait() {
                 Ok((_, target)) => {
@@ -138,7 +138,7 @@ fn download(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails:
         }
     };
     let pointer = copied.as_ptr().expect("bytes");
-    // SAFETY: the buffer's bytes, in use by no operation.
+    // SAFETY: the buffer's bytes, unused by operations.
     unsafe { pointer.write_bytes(7, LEN) };
     double.hold(Step::Function, 0);
     drop((held, kept));
@@ -178,7 +178,7 @@ fn upload(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails: O
     calls
 }
 
-/// Holds the first host function of an operation, and lets the backend see a broken context before the function begins.
+/// Holds an operation's first host function until the backend sees a broken context.
 fn with_a_break<T: Queued, M: Memory<Visibility: HostReadable>>(
     functions: u64,
     queue: impl FnOnce(&Arc<CudaBackend>, &Stream) -> Pending<T>,
@@ -194,7 +194,7 @@ fn with_a_break<T: Queued, M: Memory<Visibility: HostReadable>>(
     assert!(matches!(rejected.error, Error::Driver { call: "cuEventQuery", code: 719, .. }), "{}", rejected.error);
     let target = target(&rejected.value);
     let (pointer, len) = (target.as_ptr().expect("bytes"), target.len());
-    // SAFETY: the buffer's bytes, in use by no operation.
+    // SAFETY: the buffer's bytes, unused by operations.
     unsafe { pointer.write_bytes(7, len) };
     double.hold(Step::Function, 0);
     assert!(soon(|| double.executed(Step::Function) == functions), "{} of {functions}", double.executed(Step::Function));

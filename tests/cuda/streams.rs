@@ -31,7 +31,7 @@ fn flushed() -> [u64; 3] {
     let read = |address| {
         let mut words = [0_u64; 8];
         let (to, from) = (Place::Host(NonNull::from(&mut words).cast()), Place::Device(DeviceAddress::new(address)));
-        // SAFETY: within the ring, which is not written now.
+        // SAFETY: within the ring, not written now.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         words
     };
@@ -59,7 +59,7 @@ impl Answers {
         let [_, ring] = bridge.addresses().expect("addresses");
         let answers = Self { backend, receiver, bridge, ring };
         answers.write(0);
-        // SAFETY: the tail of a live ring; this test is its kernel.
+        // SAFETY: a live ring's tail; this test is its kernel.
         unsafe { answers.backend.publish_now(Place::Device(DeviceAddress::new(ring.peer)), 11) }.expect("live");
         answers
     }
@@ -68,7 +68,7 @@ impl Answers {
         for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
             let words = [first + number as u64; 8];
             let (to, from) = (Place::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Place::Host(NonNull::from(&words).cast()));
-            // SAFETY: a slot of a live ring, otherwise unused.
+            // SAFETY: a live ring's slot, otherwise unused.
             unsafe { self.backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         }
     }
@@ -81,7 +81,7 @@ impl Answers {
     fn released(&self) -> u64 {
         let mut word = 0_u64;
         let from = Place::Device(DeviceAddress::new(self.ring.own + 128));
-        // SAFETY: the head of a live ring.
+        // SAFETY: a live ring's head.
         unsafe { self.backend.copy_now(&Copy { to: Place::Host(NonNull::from(&mut word).cast()), from, bytes: 8 }) }.expect("live");
         word
     }
@@ -196,7 +196,7 @@ alone! {
         let (gpu, target) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room")).expect("as many").ordered();
         let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
         let copied = stream.copy(target, pinned).expect("as many");
-        // SAFETY: the operation owns the memory, and the kernel before it delays all readers.
+        // SAFETY: the operation owns the memory, and the kernel before it delays readers.
         unsafe { first.write_bytes(2, LEN) };
         drop(held);
         let (target, pinned) = copied.wait().expect("done");
@@ -217,7 +217,7 @@ alone! {
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
         let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made");
         let since = Ticket { stream: stream.id(), number: 1 };
-        // SAFETY: a word of a live buffer, otherwise unused.
+        // SAFETY: a live buffer's word, otherwise unused.
         let refused = unsafe { backend.publish(place, 7, since, stream.id()) }.expect("it is queued");
         assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: 1, .. })));
         assert!(backend.wait(refused, Some(LIMIT)).expect("told once"));
@@ -463,13 +463,13 @@ fn words() {
     let read = |place| {
         let word = AtomicU64::new(0);
         let to = Place::Host(std::ptr::NonNull::from(&word).cast());
-        // SAFETY: one word at each end, live.
+        // SAFETY: one live word at each end.
         unsafe { backend.copy_now(&Copy { to, from: place, bytes: 8 }) }.expect("a copy");
         word.into_inner()
     };
     for (i, place) in places.into_iter().enumerate() {
         let value = 100 + i as u64;
-        // SAFETY: a word of a live buffer.
+        // SAFETY: a live buffer's word.
         unsafe { backend.publish_now(place, value) }.expect("published");
         assert_eq!(read(place), value, "{place:?}");
         let since = Ticket { stream: stream.id(), number: u64::MAX };

@@ -1,4 +1,4 @@
-//! A driver that stops reporting completion: memory that may be in use stays allocated.
+//! A driver that stops reporting completion: possibly used memory stays allocated.
 
 use ringmem::backend::{Backend, Copy, Place};
 use ringmem::manager::{BufferConfig, MemoryManager};

@@ -1,4 +1,4 @@
-//! Properties that a driver neither promises nor reports.
+//! Properties that drivers neither promise nor report.
 
 use std::alloc::Layout;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ fn request(location: MemoryLocation, bytes: usize, align: usize, options: Option
 }
 
 fn free(backend: &CudaBackend, block: &Block) {
-    // SAFETY: nothing uses the block.
+    // SAFETY: unused.
     unsafe { backend.free(block, &Uses::NONE) }.expect("a live block");
 }
 
@@ -53,7 +53,7 @@ alone! {
         let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
         let host = block.host.expect("the host sees it").cast::<u64>();
         let since = backend.mark(stream.id()).expect("a ticket");
-        // SAFETY: a live word, waited for; otherwise unused.
+        // SAFETY: a live word, otherwise unused.
         let read = unsafe {
             backend.publish_now(place(&block), 4).expect("stored");
             let first = host.read();
@@ -129,7 +129,7 @@ alone! {
         for (round, (block, ticket)) in (1..5_u64).zip(tickets) {
             backend.wait(ticket, None).expect("done");
             assert_eq!(words(&backend, &block), [round << 33 | round; 10]);
-            // SAFETY: live bytes that no other code uses.
+            // SAFETY: live bytes, otherwise unused.
             unsafe { backend.fill_now(&Fill::of(place(&block), round << 34 | round, 10)) }.expect("done");
             assert_eq!(words(&backend, &block), [round << 34 | round; 10]);
             free(&backend, &block);
@@ -173,7 +173,7 @@ alone! {
         while double.calls("cuMemFreeHost") == before {
             thread::yield_now();
         }
-        // SAFETY: the child only calls this library, and exits at once or is killed.
+        // SAFETY: the child only calls this library, and exits or is killed.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: takes an integer.
@@ -191,7 +191,7 @@ alone! {
 
     fn host_memory_calls_fail_in_a_fork() {
         let backend = rig::open();
-        // SAFETY: the child only calls this library, and exits at once.
+        // SAFETY: the child only calls this library, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_told = tried_in_a_fork(&backend);
@@ -211,7 +211,7 @@ alone! {
         let calls = || double.calls("cuMemcpyHtoDAsync_v2") + double.calls("cuMemcpyDtoHAsync_v2") + double.calls("cuMemsetD8Async");
         let (before, mut bytes) = (calls(), [3_u64; 10]);
         let own = Place::Host(std::ptr::NonNull::from(&mut bytes).cast());
-        // SAFETY: live bytes that no other code uses.
+        // SAFETY: live bytes, otherwise unused.
         unsafe {
             backend.copy_now(&Copy { to: place(&block), from: own, bytes: 80 }).expect("done");
             backend.fill_now(&Fill { to: place(&block), pattern: 1, size: 1, count: 8 }).expect("done");

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Cargo builds all examples with all tests. For a single test the program may be missing or stale: then it
-/// is built here.
+/// Cargo builds all examples with all tests. For a single test the program may be missing or stale, and is built here.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test's program");
     let [profile, target] = [2, 3].map(|nth| test.ancestors().nth(nth).expect("a folder of cargo's"));

@@ -1,4 +1,4 @@
-//! Shared by the tests of both libraries. `.ci/run interop` runs them on the driver double.
+//! Shared by both libraries' tests. `.ci/run interop` runs them on the driver double.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -19,18 +19,18 @@ pub fn open() -> Result<Arc<CudaBackend>> {
     CudaBackend::open()
 }
 
-/// Queues a fill of `ELEMENTS` words, which the stream's owner waits for.
+/// Queues a fill of `ELEMENTS` words; the stream's owner waits.
 ///
 /// # Errors
 ///
 /// As [`Backend::fill`].
 pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: u32) -> Result<()> {
     let fill = Fill::of(Place::Device(DeviceAddress::new(address)), value, ELEMENTS as u64);
-    // SAFETY: the caller's memory, otherwise unused until the caller has waited.
+    // SAFETY: the caller's memory, otherwise unused until the caller waited.
     unsafe { backend.fill(&fill, stream) }.map(drop)
 }
 
-/// Adopts `ELEMENTS` words of another library, adds one to each, and frees the block, which drops `keeps`.
+/// Adopts another library's `ELEMENTS` words, adds one to each, and frees the block, which drops `keeps`.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync
     let host = Place::Host(NonNull::from(words.as_mut_slice()).cast());
     let device = Place::Device(DeviceAddress::new(address));
     let bytes = size_of_val(words.as_slice()) as u64;
-    // SAFETY: `keeps` owns the memory, otherwise unused.
+    // SAFETY: `keeps` owns the otherwise unused memory.
     let block = unsafe { backend.adopt(0, DeviceAddress::new(address), Layout::for_value(words.as_slice()), keeps) }?;
     // SAFETY: both are live; a blocking copy.
     unsafe { backend.copy_now(&Copy { to: host, from: device, bytes }) }?;
@@ -49,7 +49,7 @@ pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync
     }
     // SAFETY: as above.
     unsafe { backend.copy_now(&Copy { to: device, from: host, bytes }) }?;
-    // SAFETY: a live, unused block of this backend.
+    // SAFETY: a live, unused block.
     unsafe { backend.free(&block, &Uses::NONE) }?;
     Ok(words)
 }

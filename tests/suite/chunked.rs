@@ -215,7 +215,7 @@ fn a_failed_chunk_returns_both_buffers() {
                 };
                 let bytes = to.slice(..arrived as usize).expect("within").to_vec().expect("what arrived is valid");
                 assert!(bytes == pattern(1000)[..arrived as usize], "{verb:?} {nth}: {arrived}");
-                // A failed wait between streams has no waiter to report to, and the stream has waited anyway.
+                // A failed wait between streams has no waiter to report to; the stream has waited anyway.
                 assert!(stream.synchronize().is_ok() || verb == Verb::After, "each failure was told");
                 let (_, to) = done(Chunked::new(&stream, from, to, 100, 3).expect("no fault any more"));
                 assert!(to.to_vec().expect("a download") == pattern(1000));

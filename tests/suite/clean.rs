@@ -1,4 +1,4 @@
-//! A backend that a test must leave without live memory.
+//! A backend whose memory a test must free.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! A hybrid logical clock shared by processes. The others are this program, with their number in the
-//! environment: [`child_role`].
+//! A hybrid logical clock shared by processes: this program with a number in its environment ([`child_role`]).
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::io::stdin;
@@ -31,7 +30,7 @@ struct Shared {
 
 fn map(fd: BorrowedFd<'_>) -> &'static Shared {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping at any address.
+    // SAFETY: a new mapping.
     let place = unsafe { mmap(null_mut(), size_of::<Shared>(), protection, flags, fd, 0) }.unwrap();
     // SAFETY: page-aligned, never unmapped, atomic words.
     unsafe { NonNull::new(place).unwrap().cast().as_ref() }

@@ -125,7 +125,7 @@ fn variants(source: &str, name: &str) -> BTreeSet<String> {
     body.lines().filter_map(first).map(|line| line.chars().take_while(|letter| letter.is_alphanumeric()).collect()).collect()
 }
 
-/// Whether a line matches the variant as a pattern, and does not construct it.
+/// Whether a line matches the variant as a pattern, without constructing it.
 fn is_matched(file: &str, variant: &str) -> bool {
     let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
     let is_pattern =
@@ -194,7 +194,7 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
     let block = ours.allocate(&request, None).expect("room");
     let shorter = Block { layout: Layout::from_size_align(63, 8).expect("a layout"), ready: None, ..block };
-    // SAFETY: two are rejected, and the block is unused.
+    // SAFETY: two are rejected; the block is unused.
     let [foreign, wrong, freed] =
         [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
     freed.expect("it is ours");

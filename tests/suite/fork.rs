@@ -15,12 +15,12 @@ pub fn fork(child: impl FnOnce() -> bool) -> bool {
     let begun = Instant::now();
     loop {
         let mut status = 0;
-        // SAFETY: our child, and a place for its status.
+        // SAFETY: our child; a place for its status.
         if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
             return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
         }
         if begun.elapsed() > LIMIT {
-            // SAFETY: our child, which was not waited for.
+            // SAFETY: our child, not waited for.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         thread::sleep(Duration::from_millis(1));

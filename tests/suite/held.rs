@@ -13,7 +13,7 @@ const HOLDS: Image = Image { host: &[Entry { name: "hold", arguments: 1, run: ho
 
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = host.translate(arguments[0], 8).expect("a live word");
-    // SAFETY: `Held` keeps it for the launch; an atomic on all sides.
+    // SAFETY: `Held` keeps it for the launch; an atomic.
     let word = unsafe { word.cast::<AtomicU64>().as_ref() };
     let begun = host.now_ns();
     while word.load(Acquire) == 0 && host.now_ns() - begun < 30_000_000_000 {
@@ -31,7 +31,7 @@ impl Held {
         let word = PinnedBuffer::new(Pinned::new(backend, 0), 1).expect("a word");
         let module = Module::load(backend, &HOLDS, &ABI).expect("our ABI");
         let address = word.device_address().expect("a word has bytes").get();
-        // SAFETY: the word outlives the launch, an atomic on all sides.
+        // SAFETY: the word outlives the launch, an atomic.
         let launch = unsafe { stream.launch(&module, "hold", &[address]) }.expect("queued");
         Self { word, launch: Some(launch) }
     }
@@ -44,7 +44,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let (Some(word), Some(launch)) = (self.word.as_ptr(), self.launch.take()) else { return };
-        // SAFETY: live, only used as an atomic.
+        // SAFETY: live, an atomic.
         unsafe { word.cast::<AtomicU64>().as_ref() }.store(1, Release);
         assert!(launch.wait().is_ok() || std::thread::panicking());
     }

@@ -1,4 +1,4 @@
-//! Sleeping at a ring and waking the sleeper, in every interleaving.
+//! Sleep and wake-up at a ring, in every interleaving.
 #[path = "../../layouts/tests/suite/loom_machine.rs"]
 #[allow(dead_code, reason = "made for the rings' own models")]
 mod loom_machine;
@@ -81,7 +81,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Dropped only if all is well: in a failed model loom must not be called.
+/// Not dropped in a failed model, which must not call loom.
 struct Kept<T>(ManuallyDrop<T>);
 
 impl<T> Kept<T> {
@@ -209,7 +209,7 @@ fn two_sleepers<const WEAK: u8>() {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 2).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 2] = std::array::from_fn(|place| Slot::vacant(LoomCell::new(0), place as u64, 2, 0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
+    // SAFETY: just allocated, as above.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two vacant slots that outlive the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
@@ -233,7 +233,7 @@ fn released_claim<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, 
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
+    // SAFETY: just allocated, as above.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: a vacant slot that outlives the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
@@ -264,7 +264,7 @@ fn released_claim_for_a_task<const WEAK: u8>() {
     released_claim::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
 }
 
-/// The first empty poll releases the slots of a forgotten batch, which wakes a sender.
+/// The first empty poll releases a forgotten batch's slots, which wakes a sender.
 fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         sender.send(1).unwrap();
@@ -294,7 +294,7 @@ fn frames<const WEAK: u8>() {
     let layout = framed::layout(16).unwrap();
     let slots: [LoomCell<u64>; 2] = std::array::from_fn(|_| LoomCell::new(0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), slots)));
-    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
+    // SAFETY: just allocated, as above.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two words that outlive the model; the only producer.
     let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();
@@ -363,7 +363,7 @@ fn followers<const WEAK: u8>() {
 
 fn latest<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
-        // SAFETY: two slots of two words; the only writer.
+        // SAFETY: as above.
         let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
         // SAFETY: as above.
         let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();

@@ -1,4 +1,4 @@
-//! The tests that need no own process, in one program, which compiles each generic function once.
+//! Tests without their own process, in one program, which compiles each generic function once.
 #![cfg(feature = "std")]
 
 use std::thread;
@@ -51,13 +51,12 @@ mod wait_kinds;
 mod wait_streams;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
-/// Faults of one call that a sweep tries: further calls are polls, whose number depends on the machine's load.
+/// Faults of one call that a sweep tries: the number of further calls, polls, depends on the load.
 const MOST_FAULTS: u64 = 30 * DEPTH;
 
-/// A test that waits this long has failed.
+/// The longest wait of a test.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits until a fact holds.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);

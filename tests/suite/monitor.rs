@@ -143,14 +143,14 @@ fn publishing_removes_only_pages_of_dead_processes() {
     let channel = open("living");
     let living = found("living").expect("it is published").path;
     let folder = living.parent().expect("a folder");
-    // No lock is held on the first; the second is being created; the third is no page's name.
+    // The first is not locked; the second is being created; the third is no page's name.
     let [stale, empty, foreign] = ["4194303-stale", "4194303-empty", "stale"].map(|name| folder.join(name));
     fs::copy(&living, &stale).expect("a copy");
     fs::write(&empty, "").expect("a file");
     fs::write(&foreign, "text").expect("a file");
     let listed = monitor::list().expect("the folders");
     assert!(listed.iter().any(|one| one.path == stale && one.pid == 4_194_303));
-    // Another test may publish meanwhile, and remove it.
+    // Another test may publish, and remove it.
     if let Ok(view) = View::open(&stale) {
         assert!(!view.is_live());
     }

@@ -35,7 +35,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Total {
             let number = unsafe { batch.message(index, |number| *number) };
             self.0 = Sum { count: self.0.count + 1, total: self.0.total + number.value };
             if lanes.lane() == 0 {
-                // SAFETY: below the length; only lane 0.
+                // SAFETY: as above; only lane 0.
                 unsafe { batch.exchange(index, |_, sum| *sum = self.0) };
             }
         }
@@ -69,7 +69,7 @@ unsafe fn scale_all<M: Machine, L: Lanes>(machine: &M, lanes: &L, data: DevicePo
     let Some(first) = machine.at(data.address(), count * 4, 4) else { return };
     let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
     while index < count {
-        // SAFETY: within the buffer; the lanes of all groups take turns.
+        // SAFETY: within the buffer; all groups' lanes take turns.
         let element = unsafe { first.cast::<f32>().add(index as usize).as_mut() };
         *element *= by as f32;
         index += lanes.groups() * u64::from(L::WIDTH);

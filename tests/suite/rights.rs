@@ -1,4 +1,4 @@
-//! Tests that depend on user rights or on a tool.
+//! Tests that need user rights or a tool.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fmt::Display;
@@ -18,7 +18,7 @@ pub fn is_again() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// The child's shell runs `setup`; a child of root lacks these capabilities.
+/// The child's shell runs `setup`; root's child lacks these capabilities.
 pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     let this = std::env::current_exe().expect("this program");
     let mut child = Command::new("sh");

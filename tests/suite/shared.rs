@@ -1,5 +1,4 @@
-//! Rings between processes that are killed, lie, or sleep. The others are this program with a role in its
-//! environment: [`child_role`].
+//! Rings between processes that are killed, lie, or sleep: this program with a role in its environment ([`child_role`]).
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::fs::{self, File};
@@ -593,12 +592,12 @@ fn open_rejects_invalid_regions_with_the_field() {
     assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::System { path: Some(_), .. })));
 }
 
-/// Through the file, not a mapping, as any process that holds the memory may.
+/// Through the file, as any process with the memory may.
 fn scribble(file: &File, random: &mut Random, stop: &AtomicBool) {
     let size = file.metadata().unwrap().len() as usize;
     let mut sound = vec![0; size];
     file.read_exact_at(&mut sound, 0).unwrap();
-    // The words that an honest peer writes too: owners, sleepers, indices.
+    // An honest peer writes these too: owners, sleepers, indices.
     let words = [0, 8, 16, 128, 136, 144].map(|offset| RING + offset);
     while !stop.load(Relaxed) {
         match random.below(8) {
@@ -738,7 +737,7 @@ fn create_at_does_not_overwrite_an_existing_file() {
 
 #[test]
 fn create_at_without_space_names_the_bytes_and_removes_the_file() {
-    // A tmpfs of limited size compares before it reserves.
+    // A limited tmpfs compares before it reserves.
     let Ok(system) = rustix::fs::statvfs("/dev/shm") else { return };
     if system.f_blocks == 0 {
         return;
@@ -761,7 +760,7 @@ fn from_fd_rejects_an_o_path_descriptor() {
     assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
 }
 
-/// A message of 12 bytes: slots begin in the middle of a word.
+/// 12 bytes: slots begin in the middle of a word.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 12)]
@@ -825,7 +824,7 @@ fn untyped_push_stops_at_full_and_bad_indices_are_corrupt() {
     drop(sink);
     let file = File::from(duplicate(&memory));
     let tail = 100_u64.to_le_bytes();
-    // The ring's header is where its magic is, 256 bytes on.
+    // The magic is 256 bytes into the ring's header.
     let mut image = vec![0; 4096 * 2];
     let len = file.read_at(&mut image, 0).unwrap();
     let magic = image[..len].windows(8).position(|bytes| bytes == b"rm.ring\0").unwrap();

@@ -14,11 +14,11 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 thread_local! {
-    /// The lines `LEVEL message field=value ..` of this thread, if it collects them; of spans `SPAN name field=value ..`.
+    /// This thread's lines `LEVEL message field=value ..`, if it collects them; of spans `SPAN name field=value ..`.
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// The subscriber of all threads: tracing caches that nobody listens to an event if the first thread with it has no subscriber.
+/// For all threads: tracing caches that an event has no subscriber if its first thread has none.
 struct Collector;
 
 fn collect(first: &str, fields: impl FnOnce(&mut Line)) {
@@ -70,7 +70,7 @@ fn lines(work: impl FnOnce()) -> Vec<String> {
     static SUBSCRIBED: Once = Once::new();
     SUBSCRIBED.call_once(|| {
         tracing::subscriber::set_global_default(Collector).unwrap();
-        // Of events that another thread registered meanwhile.
+        // Another thread may have registered events.
         tracing::callsite::rebuild_interest_cache();
     });
     LINES.set(Some(Vec::new()));
@@ -87,7 +87,7 @@ fn each_queued_operation_emits_an_event() {
     let found = lines(|| {
         let one = stream.fill(one, .., 7).unwrap().ordered();
         let (_, two) = stream.copy(one, two).unwrap().wait().unwrap();
-        // SAFETY: `increment` uses the 100 bytes, which the launch owns.
+        // SAFETY: `increment` uses the launch's 100 bytes.
         drop(unsafe { stream.launch_with(&module, "increment", two, &[100]) }.unwrap().wait().unwrap());
     });
     let found: Vec<_> = found.iter().filter(|line| line.contains("queued")).collect();

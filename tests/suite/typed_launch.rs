@@ -33,7 +33,7 @@ fn grid_kernels_process_whole_buffers_for_any_group_count() {
         let filled = GpuBuffer::<u64>::new(memory(), 77).expect("room");
         let [to, x, y, copied] = [&sums, &left, &right, &twin].map(|buffer| buffer.device_pointer().expect("it has bytes"));
         let words = filled.device_pointer().expect("it has bytes");
-        // SAFETY: all five live until the stream has been waited for, otherwise unused; for all three.
+        // SAFETY: for all three: all five live until the wait, otherwise unused.
         let last = unsafe {
             drop(stream.start(&module, &VECTOR_ADD, (to, x, y, 1003), groups).expect("queued"));
             drop(stream.start(&module, &COPY, (copied.cast(), to.cast(), 1003 * 4), groups).expect("queued"));
@@ -79,7 +79,7 @@ fn typed_arguments_arrive_unchanged() {
     let place = GpuBuffer::<u64>::new(Device::new(&backend, 0), 4).expect("room");
     let to = place.device_pointer().expect("it has bytes");
     let arguments = (to, Epoch::new(u32::MAX), u64::MAX, DevicePointer::<Echo>::new(64).add(3));
-    // SAFETY: four words at the place, live until the wait.
+    // SAFETY: four words, live until the wait.
     unsafe { stream.start(&module, &WRITE, arguments, 1) }.expect("queued").wait().expect("no panic");
     assert_eq!(place.to_vec().expect("a download"), [4, u64::from(u32::MAX), u64::MAX, 64 + 3 * 64]);
     let missing: Kernel<()> = Kernel::new("missing");
@@ -111,7 +111,7 @@ fn one_launch_serves_one_ring_per_group() {
         PinnedBuffer::<Line>::from_slice(Pinned::new(&backend, 0), &vec![Line { words: [0; 16] }; bytes as usize / 128]).expect("room");
     let base = region.as_ptr().expect("it has bytes").cast::<u8>();
     let address = region.device_address().expect("it has bytes").get();
-    // SAFETY: every offset is within the region.
+    // SAFETY: offsets are within the region.
     let at = |offset: u64| unsafe { base.add(offset as usize) };
     let mut ends = Vec::new();
     for group in 0..GROUPS {
@@ -128,7 +128,7 @@ fn one_launch_serves_one_ring_per_group() {
             output_ring: address + output,
             telemetry: address + telemetry_at + group * 128,
         };
-        // SAFETY: no kernel runs, and this is the only host.
+        // SAFETY: no kernel runs; the only host.
         let control = unsafe { HostSide::prepare(at(group * 128).cast::<control::Shared<HostWord>>().as_ref(), &prepared) };
         // SAFETY: as long as its layout; the kernel is the other end.
         let sender = unsafe { Producer::<Echo, Host>::from_raw(at(input), ring.size()) }.expect("just formatted");
@@ -137,7 +137,7 @@ fn one_launch_serves_one_ring_per_group() {
         ends.push((control, sender, receiver));
     }
     let arguments = (DevicePointer::new(address), Epoch::new(3), LIMIT.as_nanos() as u64, 8);
-    // SAFETY: the region outlives the launch, which is waited for; this test is the only peer.
+    // SAFETY: the region outlives the awaited launch; this test is the only peer.
     let launch = unsafe { stream.start(&module, &ECHO.kernel(), arguments, GROUPS as u32) }.expect("queued");
     for (group, (control, sender, receiver)) in ends.iter_mut().enumerate() {
         control.command(Command::ACTIVATE);

@@ -212,7 +212,7 @@ fn until_asleep(word: &ringmem::HostWord) {
     thread::sleep(SHORT);
 }
 
-/// If the thread sleeps on, `rescue` wakes it, so that the test can fail.
+/// `rescue` wakes a sleeping thread, so that the test can fail.
 fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce()) -> bool {
     let begun = Instant::now();
     while !thread.is_finished() {
@@ -289,7 +289,7 @@ fn releasing_a_forgotten_batch_wakes_its_sender() {
     }
 }
 
-/// A full ring whose consumer is gone at even checks.
+/// A full ring without a consumer at even checks.
 struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
 
 impl End for Flickering {
@@ -324,7 +324,7 @@ fn send_async_returns_an_unsent_value_on_disconnect() {
     }
 }
 
-/// Empty, its producer gone; at the next check it has a message and a sleeping producer.
+/// Empty, without a producer; the next check finds a message and a sleeping producer.
 struct Succeeded(bool, [ringmem::HostWord; 2]);
 
 impl End for Succeeded {

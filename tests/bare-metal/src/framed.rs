@@ -25,7 +25,7 @@ fn message(number: u32, into: &mut [u8; LONGEST]) -> &mut [u8] {
     message
 }
 
-/// Not inlined, because its size is printed.
+/// Not inlined: its size is printed.
 #[inline(never)]
 fn push(producer: &mut Producer<'_, Local>, message: &[u8]) -> Result<(), PushError> {
     producer.push(message)

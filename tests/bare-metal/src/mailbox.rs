@@ -7,7 +7,7 @@ use crate::START;
 use crate::spsc::{Value, value};
 use crate::tick::{self, Work};
 
-/// Not inlined, because its size is printed.
+/// Not inlined: its size is printed.
 #[inline(never)]
 fn publish(writer: &mut Writer<'_, Value, Local>, value: Value) {
     writer.publish(value);

@@ -1,4 +1,4 @@
-//! Rings between an interrupt and the main loop, on one core without 64-bit atomics.
+//! Rings between an interrupt and the main loop, on a core without 64-bit atomics.
 #![no_std]
 #![no_main]
 

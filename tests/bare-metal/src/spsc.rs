@@ -13,7 +13,7 @@ pub fn value(number: u32) -> Value {
     core::array::from_fn(|place| number.wrapping_mul(0x9e37_79b9) ^ place as u32)
 }
 
-/// Not inlined, because its size is printed.
+/// Not inlined: its size is printed.
 #[inline(never)]
 fn push(producer: &mut Producer<'_, Value, Local>, value: Value) -> Result<(), PushError<Value>> {
     producer.push(value)

@@ -11,12 +11,12 @@ use crate::managed::Managed;
 use crate::ordered::Ordered;
 use crate::stream::Point;
 
-/// The byte that fills unwritten and freed memory of the double.
+/// The byte of unwritten and freed memory.
 pub const POISON: u8 = 0xDB;
 
 pub const ALIGN: u64 = 4096;
 const ALIGN_SMALL: u64 = 512;
-/// Smaller host-visible memory starts off a page: a driver may sub-allocate it.
+/// Smaller host-visible memory is not page-aligned: drivers may sub-allocate it.
 const CUT: u64 = 64 << 10;
 
 const WRITE_COMBINED: u32 = 4;
@@ -34,9 +34,8 @@ pub enum Kind {
     Pageable,
 }
 
-/// INVARIANT: `len` bytes at `place` are valid for reads and writes while this lives: its own if `owned`,
-/// else the caller's, who promised it over the ABI. Others access them concurrently, so only through raw
-/// pointers and atomics, never a reference.
+/// INVARIANT: `len` bytes at `place` are valid for reads and writes while this lives: its own if `owned`, else the caller's by its promise over the
+/// ABI. Others access them concurrently, so only through raw pointers and atomics.
 pub struct Block {
     place: NonNull<u8>,
     pub len: u64,
@@ -66,7 +65,7 @@ impl Block {
         let layout = Layout::from_size_align(bytes + before, align as usize).map_err(|_| Code::OUT_OF_MEMORY)?;
         // SAFETY: not of size zero.
         let base = NonNull::new(unsafe { alloc(layout) }).ok_or(Code::OUT_OF_MEMORY)?;
-        // SAFETY: as many bytes were allocated before it.
+        // SAFETY: as many bytes precede it.
         let place = unsafe { base.add(before) };
         let mut block = Self::borrowed(kind, device, place, len);
         block.owned = Some((base, layout));
@@ -106,8 +105,6 @@ impl Drop for Block {
     }
 }
 
-/// Part of a block.
-///
 /// INVARIANT: `offset + len` is at most the block's length.
 #[derive(Clone)]
 pub struct Span {
@@ -122,7 +119,7 @@ impl Span {
     }
 
     pub fn place(&self) -> NonNull<u8> {
-        // SAFETY: within the block, or its end, by the invariant.
+        // SAFETY: within the block or its end, by the invariant.
         unsafe { self.block.place.add(self.offset as usize) }
     }
 
@@ -154,7 +151,7 @@ impl Span {
             unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
         }
         for i in 0..words {
-            // SAFETY: within both spans, and aligned: `head` bytes were left out for that.
+            // SAFETY: within both spans, and aligned after `head` bytes.
             let (to, from): (*mut u64, *mut u64) =
                 unsafe { (to.as_ptr().add(head + i * 8).cast(), from.as_ptr().add(head + i * 8).cast()) };
             // SAFETY: as above.
@@ -178,8 +175,7 @@ impl Span {
         for i in 0..self.len as usize / 4 {
             // SAFETY: within the span.
             let word = unsafe { self.place().cast::<u32>().add(i) };
-            // SAFETY: aligned: `cuMemsetD32Async` checked it, and place and address of a block have the same
-            // alignment.
+            // SAFETY: aligned: `cuMemsetD32Async` checked it; a block's place and address have the same alignment.
             unsafe { AtomicU32::from_ptr(word.as_ptr()).store(value, Relaxed) };
         }
         fence(SeqCst);
@@ -190,14 +186,13 @@ impl Span {
         if ordered {
             fence(SeqCst);
         }
-        // SAFETY: eight aligned bytes: `cuStreamWriteValue64_v2` checked it; place and address have the same
-        // alignment.
+        // SAFETY: eight aligned bytes: `cuStreamWriteValue64_v2` checked it, as above.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).store(value, Relaxed) };
     }
 
     pub fn read(&self) -> u64 {
         debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
-        // SAFETY: eight aligned bytes: `cuStreamWaitValue64_v2` checked it.
+        // SAFETY: eight aligned bytes, by `cuStreamWaitValue64_v2`.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).load(SeqCst) }
     }
 }
@@ -214,7 +209,7 @@ mod tests {
                 Span::new(&source, i, 1).unwrap().fill(i as u8);
             }
             Span::new(&target, to, len).unwrap().copy_from(&Span::new(&source, from, len).unwrap());
-            // SAFETY: 128 bytes that no code writes any more.
+            // SAFETY: 128 bytes that no code writes now.
             let bytes = unsafe { std::slice::from_raw_parts(target.place().as_ptr(), 128) };
             for (i, &byte) in (0..).zip(bytes) {
                 let expected = if (to..to + len).contains(&i) { (from + i - to) as u8 } else { POISON };

@@ -73,19 +73,19 @@ pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
     if place.is_null() || len < bytes.len() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's promise; as many bytes as fit.
+    // SAFETY: the caller's promise; it fits.
     unsafe { place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Ok(())
 }
 
-/// A string that a caller passes.
+/// A caller's string.
 ///
-/// INVARIANT: null, or a C string for the duration of the call, as the caller promised over the ABI.
+/// INVARIANT: null, or a C string during the call, by the caller's promise over the ABI.
 #[repr(transparent)]
 pub struct Name(*const c_char);
 
 impl Name {
-    /// Makes a call's argument of a string.
+    /// Makes a call's argument.
     #[must_use]
     pub const fn new(text: &'static CStr) -> Self {
         Self(text.as_ptr())

@@ -12,7 +12,7 @@ pub mod stream;
 
 use crate::symbol::Symbol;
 
-/// Returns every symbol of the driver API that the double has.
+/// Returns the driver API symbols of the double.
 pub fn symbols() -> impl Iterator<Item = &'static str> {
     all().map(|symbol| symbol.name)
 }

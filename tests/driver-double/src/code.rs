@@ -1,7 +1,7 @@
 use std::ffi::CStr;
 use std::fmt;
 
-/// Always one with a name: others are undefined behaviour for callers with an `enum`.
+/// Always a known one: others are undefined behaviour for callers with an `enum`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code(u32);
 

@@ -1,4 +1,4 @@
-//! [`Engine`]: all streams and their order.
+//! [`Engine`]: streams and their order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -125,8 +125,7 @@ impl Engine {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy from pageable memory has read its source on return, unless the device reads such memory; one to
-    /// it is complete.
+    /// A copy from pageable memory has read its source on return, unless the device reads such memory; one to it is complete.
     pub fn copy(&self, handle: usize, to: Span, from: Span, patience: Duration) -> Answer<Ticket> {
         if to.overlaps(&from) && to.len > 0 {
             return Err(Code::INVALID_VALUE);

@@ -36,8 +36,8 @@ unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
     calls::all().find(|symbol| symbol.name == name)
 }
 
-/// Makes the `number`-th call of a symbol (from 1, since the last [`ringmem_double_reset`]) do nothing and
-/// return `code`. Returns 0, or 1 for a plan that can never happen. Plans accumulate.
+/// Makes the `number`-th call of a symbol (from 1, since the last [`ringmem_double_reset`]) do nothing and return `code`. Returns 1 if that can never
+/// happen, else 0. Plans accumulate.
 ///
 /// # Safety
 ///
@@ -53,8 +53,7 @@ pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64,
     Code::SUCCESS.number()
 }
 
-/// Returns the number of calls of a symbol since the last [`ringmem_double_reset`], failed ones included;
-/// `u64::MAX` for an unknown symbol.
+/// Returns the calls of a symbol since the last [`ringmem_double_reset`], failed ones included; `u64::MAX` if unknown.
 ///
 /// # Safety
 ///
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn ringmem_double_calls(symbol: *const c_char) -> u64 {
     unsafe { named(symbol) }.map_or(u64::MAX, Symbol::calls)
 }
 
-/// Forgets all planned failures and call counts. Live objects and violations stay counted.
+/// Forgets planned failures and call counts. Live objects and violations stay counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_reset() {
     Driver::the();

@@ -41,15 +41,15 @@ pub fn step(step: Step, run: impl FnOnce()) {
     PLAN.lock().unwrap_or_else(PoisonError::into_inner).executed[kind] += 1;
 }
 
-/// Holds the `number`-th copy (`is_function` 0) or host function (1) that streams begin from now on, until the next call; 0 holds none.
-/// Aborts the process at the deadline of `RINGMEM_DOUBLE_DEADLINE_MS`.
+/// Holds the `number`-th copy (`is_function` 0) or host function (1) that streams begin from now on, until the next call; 0 holds none. Aborts the
+/// process after `RINGMEM_DOUBLE_DEADLINE_MS`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_hold(is_function: u32, number: u64) {
     *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = Plan::new(Some((usize::from(is_function != 0), number)));
     CHANGED.notify_all();
 }
 
-/// Returns the number of copies or host functions that streams have executed since the last [`ringmem_double_hold`].
+/// Returns the copies or host functions that streams executed since the last [`ringmem_double_hold`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_executed(is_function: u32) -> u64 {
     PLAN.lock().unwrap_or_else(PoisonError::into_inner).executed[usize::from(is_function != 0)]

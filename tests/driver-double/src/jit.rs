@@ -1,4 +1,4 @@
-//! [`Log`]: the caller's buffer for errors of an image.
+//! [`Log`]: the caller's buffer for an image's errors.
 
 use std::ffi::c_void;
 
@@ -7,8 +7,7 @@ use crate::code::{Answer, Code};
 pub const INFO_LOG: u32 = 3;
 pub const ERROR_LOG: u32 = 5;
 
-/// INVARIANT: during the call, `buffer` is null or valid for writes of `len` bytes, and `written` for a
-/// write, as the caller promised.
+/// INVARIANT: during the call, `buffer` is null or valid for writes of `len` bytes, and `written` for a write, by the caller's promise.
 pub struct Log {
     buffer: *mut u8,
     len: usize,
@@ -16,11 +15,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns the log of option `buffer`, whose size is the next option.
+    /// Finds the log of option `buffer`, whose size is the next option.
     ///
     /// # Safety
     ///
-    /// Both lists are null, which is rejected, or `count` long with valid values.
+    /// Both lists are null, which is rejected, or have `count` valid values.
     pub unsafe fn find(count: u32, options: *const u32, values: *mut *mut c_void, buffer: u32) -> Answer<Option<Self>> {
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(Code::INVALID_VALUE);
@@ -34,7 +33,7 @@ impl Log {
         let written = len.cast::<usize>();
         // SAFETY: caller's promise.
         let buffer = unsafe { buffer.read() }.cast();
-        // SAFETY: as above; a number in the place of a pointer.
+        // SAFETY: as above; a number in a pointer's place.
         let len = unsafe { written.read() };
         Ok(Some(Self { buffer, len, written }))
     }

@@ -1,4 +1,4 @@
-//! A kernel on host threads, one per block.
+//! A kernel, with a host thread per block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ use crate::stream::Ticket;
 pub const MULTIPROCESSORS: u64 = 4;
 pub const BLOCKS_EACH: u64 = 16;
 
-/// INVARIANT: `arguments` match the program's; the launch promised over the ABI what `Entry::run` requires.
+/// INVARIANT: `arguments` match the program's; the launch promised what `Entry::run` requires.
 pub struct Launch {
     pub program: Program,
     pub arguments: Vec<u64>,
@@ -73,7 +73,7 @@ impl Launch {
             for _ in 0..groups.min(MULTIPROCESSORS * BLOCKS_EACH) {
                 let thread = thread::Builder::new().name(format!("double-{name}"));
                 if thread.spawn_scoped(scope, multiprocessor).is_err() {
-                    // With fewer threads, fewer blocks than promised would run at once.
+                    // Fewer threads would run fewer blocks at once than promised.
                     device.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
                 }
             }
@@ -113,7 +113,7 @@ impl KernelHost for Group<'_> {
     }
 
     fn now_ns(&self) -> u64 {
-        // Some kernels poll the time in their waits, and pause nowhere else.
+        // Some kernels only poll the time in their waits.
         thread::yield_now();
         self.driver.now_ns()
     }
@@ -150,7 +150,7 @@ mod tests {
             panic!("a kernel of the test panics");
         }
         let mut context = 0;
-        // SAFETY: each writes one handle or takes one.
+        // SAFETY: each takes or writes one handle.
         unsafe {
             assert_eq!((cuInit(0), cuDevicePrimaryCtxRetain(&raw mut context, 0), cuCtxSetCurrent(context)), (0, 0, 0));
             let program = Program::Host(Entry { name: "panics", arguments: 0, run: panics });

@@ -23,14 +23,13 @@ impl Lost {
     }
 }
 
-/// Returns the number of live objects, those lost with a context included. A stream-ordered free counts when
-/// it is queued.
+/// Returns the live objects, including those lost with a context. A stream-ordered free counts when queued.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live() -> u64 {
     all(Driver::the()).len() as u64
 }
 
-/// Returns the bytes allocated and not freed, without registrations.
+/// Returns the bytes not freed, without registrations.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live_bytes() -> u64 {
     let live = Driver::the().space.live();

@@ -1,11 +1,10 @@
-//! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and host threads. **It is
-//! not a GPU**, and no figure from it is a GPU's.
+//! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and threads. **It is not a GPU**, and no figure from it is a
+//! GPU's.
 //!
 //! 1. Device addresses cannot be dereferenced and are never reused. Memory holds [`POISON`] until written.
-//! 2. Every address range of a call must be within one live allocation.
+//! 2. A call's address range must be within one live allocation.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
-//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block; or the
-//!    PTX itself, in a machine that checks it.
+//! 4. `cuLaunchKernel` runs the host build of the PTX's entry, with a thread per block; or the PTX itself, in a machine that checks it.
 //! 5. A call that may wait forever on a real driver waits here too, then aborts with the reason.
 //! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's
 //!    errors.
@@ -14,38 +13,36 @@
 //! 8. [`ringmem_double_hold`] holds one copy or host function.
 //! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
-//! Not modelled: speed, addresses of pools, advice on managed memory. Inside a kernel's host build, only
+//! Not modelled: speed, pools' addresses, advice on managed memory. In a kernel's host build, only
 //! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.
 //!
 //! | variable | effect |
 //! |---|---|
 //! | `RINGMEM_DOUBLE_LOG=FILE` | appends a line per call |
-//! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the N-th call of the symbol does nothing and returns the code |
+//! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the symbol's N-th call does nothing and returns the code |
 //! | `RINGMEM_DOUBLE_LEAKS=1` | reports leaks on stderr at exit |
 //! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | of guarantee 5; default 10 s |
-//! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every operation of a stream |
+//! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every stream operation |
 //! | `RINGMEM_DOUBLE_VERSION=N` | the driver's version; default 12080 |
 //! | `RINGMEM_DOUBLE_DEVICES=N` | 0 to 64; default 1 |
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | of each device; default 2 GiB |
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | used by page tables while any memory is allocated |
-//! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes PTX; default: the host builds of ringmem's kernels |
+//! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes PTX; default: the host builds |
 //! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | additional local memory per thread |
-//! | `RINGMEM_DOUBLE_SEED=N` | decides the order of PTX lanes |
-//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for every kernel of the device; `SYMBOL:1`: the first call only |
-//! | `RINGMEM_DOUBLE_QUEUES=N` | hardware queues of a device, which more streams share; default one each |
+//! | `RINGMEM_DOUBLE_SEED=N` | decides the PTX lanes' order |
+//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for all kernels of the device; `SYMBOL:1`: only the first call |
+//! | `RINGMEM_DOUBLE_QUEUES=N` | hardware queues of a device, shared by more streams; default one each |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | by number of `CUdevice_attribute`; `NUMBER=-`: unknown |
 //!
-//! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls
-//! of 83 `MANAGED_MEMORY`, 89 `CONCURRENT_MANAGED_ACCESS`, 95 `COOPERATIVE_LAUNCH`, 98
-//! `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122
-//! `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if the attribute is 0.
+//! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls of 83 `MANAGED_MEMORY`, 89
+//! `CONCURRENT_MANAGED_ACCESS`, 95 `COOPERATIVE_LAUNCH`, 98 `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and
+//! 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if it is 0.
 //!
 //! # Loading
 //!
-//! [`library`] links the shared object from this package's archive. `libcuda.so.1` may be a real driver:
-//! begin `LD_LIBRARY_PATH` with the folder of [`libraries`]. [`without`] makes an older driver that lacks
-//! functions. As a Rust library it has a separate state; use one of them per process.
+//! [`library`] links the shared object from this package's archive. `libcuda.so.1` may be a real driver: begin `LD_LIBRARY_PATH` with the folder of
+//! [`libraries`]. [`without`] makes an older driver without some functions. The Rust library has a separate state; use one of them per process.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
@@ -104,7 +101,7 @@ pub use held::{ringmem_double_executed, ringmem_double_hold};
 pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};
 pub use violations::ringmem_double_violations;
 
-/// The functions that allocate: a real driver may block in them while a kernel runs.
+/// The functions that allocate: a real driver may block in them during a kernel.
 pub const ALLOCATORS: [&str; 9] = [
     "cuMemAlloc_v2",
     "cuMemAllocManaged",
@@ -131,7 +128,7 @@ pub fn library() -> Result<&'static Path, &'static io::Error> {
     LIBRARY.get_or_init(|| link("ringmem_driver_double", "libcuda.so", exports)).as_deref()
 }
 
-/// Links a shared library from the archive of a double, which is built next to this program; returns its path.
+/// Links a double's shared library from its archive, next to this program; returns its path.
 ///
 /// # Errors
 ///
@@ -149,7 +146,7 @@ pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
         newest.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no archive of {package} in {}", built.display())))?;
     let folder = built.with_file_name("driver-double");
     fs::create_dir_all(&folder)?;
-    // A program that opens the library twice would get two copies, if another test replaced it between.
+    // A program that opens the library twice gets two copies if another test replaces it between.
     let lock = fs::File::create(folder.join(format!("{package}.lock")))?;
     lock.lock()?;
     let library = folder.join(format!("lib{package}.so"));
@@ -169,7 +166,7 @@ pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Returns a folder for `LD_LIBRARY_PATH` in which both names of a driver link to the [library].
+/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library].
 ///
 /// # Errors
 ///
@@ -188,7 +185,7 @@ pub fn libraries() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Fills `folder`, for `LD_LIBRARY_PATH`, with a copy of the library in which these symbols are renamed.
+/// Fills `folder`, for `LD_LIBRARY_PATH`, with a copy of the library that renames these symbols.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Advice about managed memory, by page. Pages do not migrate, so it has no effect.
+//! Advice about managed memory, by page, without effect: pages do not migrate.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

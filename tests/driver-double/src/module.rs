@@ -138,7 +138,7 @@ impl Module {
 }
 
 impl Kernel {
-    /// Loads it on first use, which waits for every running kernel.
+    /// The first use waits for every running kernel.
     pub fn load(&self, driver: &Driver) {
         if !self.loaded.swap(true, AcqRel) {
             driver.engine.idle(Some(self.device), driver.settings.deadline);

@@ -1,4 +1,4 @@
-//! [`Operation`]: the work of a stream; owns all memory that it names.
+//! [`Operation`]: a stream's work; owns the memory that it names.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub enum Operation {
         to: Span,
         value: u32,
     },
-    /// After everything before it if `ordered`.
+    /// After all earlier work if `ordered`.
     Write {
         to: Span,
         value: u64,
@@ -78,7 +78,7 @@ impl Operation {
         }
     }
 
-    /// In a broken context, executes only what others wait for.
+    /// A broken context executes only what others wait for.
     pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
         let is_broken = || driver.devices[device as usize].context.is_broken();
         match self {

@@ -1,5 +1,4 @@
-//! Stream-ordered memory and its violations. Order follows from rules, not from actual execution: a violation
-//! is found in every run.
+//! Stream-ordered memory and its violations. Rules, not the actual execution, define the order: every run finds a violation.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -48,7 +48,7 @@ impl Record {
         self.write(&line);
     }
 
-    /// One write, so that lines of several processes do not mix.
+    /// One write: lines of several processes do not mix.
     fn write(&self, line: &str) {
         if let Some(file) = &self.file {
             let _ = file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes());
@@ -61,7 +61,7 @@ pub fn give_up(reason: &str) -> ! {
     std::process::abort()
 }
 
-/// Its name is known only to the copy of the standard library that set it.
+/// Only the standard library's copy that set the name knows it.
 fn thread() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local! {

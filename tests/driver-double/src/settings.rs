@@ -10,7 +10,7 @@ use crate::{NAME, record};
 
 const MOST_DEVICES: u64 = 64;
 
-/// An invalid variable aborts the process: a test would pass without its setting.
+/// An invalid variable aborts the process: a test would pass without it.
 pub struct Settings {
     pub log: Option<OsString>,
     pub fail: String,
@@ -72,7 +72,7 @@ impl Settings {
         }
     }
 
-    /// A kernel may legitimately run longer than any other call.
+    /// A kernel may run longer than other calls.
     pub fn patience(&self) -> Duration {
         self.deadline * 12
     }

@@ -1,8 +1,8 @@
 //! The blocks by address.
 //!
-//! 1. A device address is in an unused window, never reused, with a gap on both sides.
-//! 2. Write-combined host memory has another address on devices, where its host address is invalid.
-//! 3. Memory is invalid as soon as its stream-ordered free is queued.
+//! 1. A device address is in an unused window, never reused, between gaps.
+//! 2. Write-combined host memory has another address on devices; its host address is invalid there.
+//! 3. Memory is invalid once its stream-ordered free is queued.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

@@ -52,7 +52,7 @@ pub struct Point {
 pub struct Ticket {
     pub at: Point,
     past: Arc<[Point]>,
-    /// The writer of the word is unknown, so it may be ordered after anything.
+    /// The word's writer is unknown, so it may be ordered after anything.
     waits_for_words: bool,
 }
 
@@ -74,7 +74,7 @@ impl Stream {
                     thread::sleep(delay);
                 }
                 if operation.tells_host() {
-                    // First, because the host may act as soon as it sees the completion.
+                    // First: the host may act on the completion.
                     ticket.observe();
                 }
                 operation.execute(Driver::the(), device, &ticket);
@@ -100,7 +100,7 @@ impl Stream {
         Ok(next)
     }
 
-    /// Requires the engine's lock: tickets must not wait for each other in a cycle.
+    /// Requires the engine's lock: tickets must not wait in a cycle.
     pub fn queue(&self, operation: Operation, ticket: &Ticket, after: Vec<Ticket>) -> Answer {
         let mut queue = self.state();
         if let Some(receiver) = queue.receiver.take() {

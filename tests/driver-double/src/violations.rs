@@ -1,4 +1,3 @@
-//! [`Violations`]: calls in a wrong order that a driver does not report.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

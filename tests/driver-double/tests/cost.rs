@@ -41,7 +41,7 @@ fn an_unlogged_query_allocates_no_heap() {
         begin();
         let (stream, event, host, at) = (stream(NON_BLOCKING), event(2), pinned(64), device(64));
         let (mut free, mut total, mut context, mut number, mut address) = (0, 0, 0, 0, 0);
-        // SAFETY: live memory and handles, and valid output pointers.
+        // SAFETY: live memory and handles, valid output pointers.
         let mut calls = || unsafe {
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
             ok(cuCtxGetCurrent(&raw mut context));

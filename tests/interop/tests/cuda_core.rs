@@ -1,4 +1,4 @@
-//! cuda-core and cuda-async 0.5, NVIDIA's libraries.
+//! NVIDIA's cuda-core and cuda-async 0.5.
 
 use std::alloc::Layout;
 use std::error::Error;
@@ -28,7 +28,7 @@ fn an_adopted_stream_orders_fill_and_read_back() -> Tested {
     let id = unsafe { backend.adopt_raw_stream(0, stream.cu_stream().cast(), Box::new(Arc::clone(&stream))) }?;
     let theirs = DeviceBuffer::<u32>::zeroed(&stream, ELEMENTS)?;
     let address = theirs.cu_deviceptr();
-    // SAFETY: the buffer outlives the test; its stream orders all accesses.
+    // SAFETY: the buffer outlives the test; its stream orders accesses.
     let block = unsafe { backend.adopt(0, DeviceAddress::new(address), Layout::new::<[u32; ELEMENTS]>(), Box::new(())) }?;
     queue_fill(&backend, id, address, 7)?;
     assert_eq!(theirs.to_host_vec(&stream)?, [7; ELEMENTS]);
@@ -64,13 +64,13 @@ fn cuda_async_operations_run_on_ringmem_streams() -> Tested {
     let backend = open()?;
     let context = Context::new(0)?;
     let id = backend.open_stream(0)?;
-    // SAFETY: the stream outlives the borrowed one.
+    // SAFETY: the stream outlives it.
     let stream = unsafe { Stream::borrow_raw(backend.raw_stream(id)?.cast(), &context) };
     let ours = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[3; ELEMENTS])?;
     let address = ours.device_address().ok_or("device memory has an address")?.get();
     let bytes = size_of::<[u32; ELEMENTS]>();
     let cleared = with_context(move |now| {
-        // SAFETY: the buffer is live until the wait below, otherwise unused.
+        // SAFETY: the buffer is live until the wait, otherwise unused.
         cuda_async::device_operation::value(unsafe {
             cuda_core::memory::memset_d8_async(address, 1, bytes, now.get_cuda_stream().cu_stream())
         })

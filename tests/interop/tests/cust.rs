@@ -1,4 +1,4 @@
-//! cust 0.3, the driver library of Rust-CUDA.
+//! cust 0.3, Rust-CUDA's driver library.
 
 use std::error::Error;
 use std::mem::ManuallyDrop;
@@ -16,7 +16,7 @@ struct Sendable<T>(T);
 
 // SAFETY: the driver's handles belong to no thread.
 unsafe impl<T> Send for Sendable<T> {}
-// SAFETY: as above; the driver locks its handles.
+// SAFETY: the driver locks its handles.
 unsafe impl<T> Sync for Sendable<T> {}
 
 type Tested = Result<(), Box<dyn Error>>;

@@ -8,7 +8,7 @@ use crate::meeting::{self, Operation, What};
 use crate::reduce::SIZES;
 use crate::{Answer, INVALID_ARGUMENT, INVALID_USAGE, driver, faults};
 
-/// `ncclUniqueId`: the number of a clique, then zeroes.
+/// `ncclUniqueId`: a clique's number, then zeroes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Id([u8; 128]);
@@ -26,11 +26,11 @@ thread_local! {
 }
 
 impl Group {
-    /// At once, unless in a group.
+    /// At once, unless grouped.
     fn run(self) -> Answer {
         let joins: Vec<_> = self.joins.iter().map(|&(_, join)| join).collect();
         for ((place, _), handle) in self.joins.iter().zip(meeting::join(&joins)?) {
-            // SAFETY: the caller's promise, until the group ends.
+            // SAFETY: caller's promise, until the group ends.
             unsafe { (*place as *mut usize).write(handle) };
         }
         meeting::launch(&self.operations)
@@ -85,7 +85,7 @@ calls! {
     fn ncclGetUniqueId(id: *mut Id) {
         let mut bytes = [0; 128];
         bytes[..8].copy_from_slice(&meeting::new_id().to_le_bytes());
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { id.write(Id(bytes)) };
         Ok(())
     }
@@ -110,7 +110,7 @@ calls! {
 
     fn ncclCommGetAsyncError(comm: usize, code: *mut u32) {
         let lost = meeting::with(comm, |comm| Ok(comm.lost))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { code.write(lost) };
         Ok(())
     }

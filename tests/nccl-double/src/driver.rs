@@ -1,4 +1,4 @@
-//! The functions of the driver double that operations consist of.
+//! The driver double's functions that operations consist of.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        // SAFETY: the driver double, which the program has opened.
+        // SAFETY: the driver double, already open.
         unsafe { Library::new("libcuda.so.1") }.unwrap_or_else(|error| give_up(&error.to_string()))
     })
 }
@@ -27,7 +27,7 @@ macro_rules! functions {
             // SAFETY: the documented signature.
             let function = unsafe { library().get::<Function>(concat!(stringify!($name), "\0").as_bytes()) };
             let function = function.unwrap_or_else(|error| give_up(&error.to_string()));
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             if unsafe { function($($argument),*) } == 0 { Ok(()) } else { Err(UNHANDLED_CUDA_ERROR) }
         }
     )+};
@@ -51,10 +51,9 @@ pub fn context() -> Answer<usize> {
     if context == 0 { Err(UNHANDLED_CUDA_ERROR) } else { Ok(context) }
 }
 
-/// Runs with another context bound.
 pub fn within<T>(context: usize, run: impl FnOnce() -> Answer<T>) -> Answer<T> {
     let before = self::context().unwrap_or(0);
-    // SAFETY: a context's handle, here and below.
+    // SAFETY: a context's handle.
     unsafe { cuCtxSetCurrent(context) }?;
     let outcome = run();
     // SAFETY: as above.

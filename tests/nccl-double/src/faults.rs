@@ -33,19 +33,19 @@ pub fn called(symbol: &str) -> Option<u32> {
 /// `symbol` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_nccl_fail(symbol: *const c_char, number: u64, code: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy().into_owned();
     plan().failures.push((symbol, number, code));
 }
 
-/// Returns the number of calls of a function since the last [`ringmem_nccl_reset`].
+/// Returns the calls of a function since the last [`ringmem_nccl_reset`].
 ///
 /// # Safety
 ///
 /// `symbol` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_nccl_calls(symbol: *const c_char) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
     plan().counts.get(&*symbol).copied().unwrap_or(0)
 }

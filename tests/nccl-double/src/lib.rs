@@ -1,14 +1,14 @@
-//! A test double of NCCL: the exports of `libnccl.so` that ringmem calls, between ranks of one process, over the driver double. **No
-//! figure from it is a GPU's.**
+//! A test double of NCCL: the exports of `libnccl.so` that ringmem calls, between ranks of one process, over the driver double. **No figure from it
+//! is a GPU's.**
 //!
 //! 1. An operation is copies to pinned memory, a host function that meets the other ranks, and copies back, all on the caller's stream.
-//!    So the driver double checks its order and its memory.
-//! 2. Operations of a group on one stream meet the other ranks together. Nothing is queued before the group ends.
-//! 3. Making a communicator waits for all ranks, and so does the call of its first operation of all ranks. Destroying one waits for its
+//!    So the driver double checks its order and memory.
+//! 2. A group's operations on one stream meet the other ranks together. Nothing is queued before the group ends.
+//! 3. Making a communicator waits for all ranks, as does the call of its first operation of all ranks. Destroying one waits for its
 //!    operations.
-//! 4. Operations of two ranks that do not match, and waits of more than [`DEADLINE`], abort the process with the reason.
+//! 4. Two ranks' mismatched operations, and waits of more than [`DEADLINE`], abort the process with the reason.
 //! 5. After an asynchronous error, operations wait until their communicator is aborted, which fills their memory with [`POISON`]. The
-//!    other ranks of an aborted communicator get `ncclRemoteError`.
+//!    communicator's other ranks get `ncclRemoteError`.
 //!
 //! Not modelled: algorithms, time, several processes.
 #![allow(clippy::missing_safety_doc, non_snake_case)]

@@ -1,4 +1,4 @@
-//! Communicators, and where their operations meet.
+//! Communicators, and where operations meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -24,7 +24,6 @@ impl What {
     }
 }
 
-/// An operation of a group.
 #[derive(Clone, Copy)]
 pub struct Operation {
     pub comm: usize,
@@ -54,11 +53,11 @@ struct World {
     ids: u64,
     comms: BTreeMap<usize, Comm>,
     meetings: BTreeMap<Key, Meeting>,
-    /// Ranks that have called an operation of all ranks, by clique.
+    /// Ranks that called an operation of all ranks, by clique.
     connected: BTreeMap<u64, BTreeSet<u32>>,
 }
 
-/// Clique, sender and receiver if not all, number.
+/// Clique, sender and receiver unless all, number.
 type Key = (u64, Option<(u32, u32)>, u64);
 
 #[derive(Default)]
@@ -104,7 +103,7 @@ pub fn new_id() -> u64 {
     world.ids
 }
 
-/// Adds communicators, then waits for the other ranks.
+/// Adds communicators, then waits for other ranks.
 pub fn join(all: &[(u64, u32, u32, usize)]) -> Answer<Vec<usize>> {
     let mut handles = Vec::new();
     for &(id, ranks, rank, context) in all {
@@ -161,12 +160,12 @@ pub fn end(comm: usize, aborts: bool) -> Answer {
     let staging = world.comms.remove(&comm).map(|comm| comm.staging).unwrap_or_default();
     drop(world);
     driver::within(context, || {
-        // SAFETY: allocated by `launch`, and no longer used.
+        // SAFETY: allocated by `launch`, unused.
         staging.into_iter().try_for_each(|place| unsafe { cuMemFreeHost(place as *mut c_void) })
     })
 }
 
-/// Queues a group's operations: a job for each communicator and stream. The first one of all ranks waits for the calls of the others.
+/// Queues a job for each communicator and stream. The first operation of all ranks waits for the others' calls.
 pub fn launch(operations: &[Operation]) -> Answer {
     let mut jobs: Vec<(usize, Job)> = Vec::new();
     for &operation in operations {
@@ -214,7 +213,7 @@ fn queue(stream: usize, job: Job) -> Answer {
     driver::within(context, || {
         for (Operation { what, from, bytes, .. }, staging) in &copies {
             if !matches!(what, What::Receive(_)) {
-                // SAFETY: pinned memory of this size, which lives until the job has finished, here and below; the driver checks the other end.
+                // SAFETY: pinned memory of this size, until the job has finished; the driver checks the other end.
                 unsafe { cuMemcpyDtoHAsync_v2(*staging, *from, *bytes, stream) }?;
             }
         }
@@ -244,10 +243,10 @@ unsafe extern "C" fn finish(data: *mut c_void) {
 }
 
 unsafe extern "C" fn meet(data: *mut c_void) {
-    // SAFETY: the data of this function, taken once.
+    // SAFETY: as above.
     let Job { comm, steps } = *unsafe { Box::from_raw(data.cast::<Job>()) };
     let Ok((rank, ranks)) = with(comm, |comm| Ok((comm.rank, comm.ranks))) else { return };
-    // SAFETY: pinned memory of this size, between the copies of the stream.
+    // SAFETY: pinned memory of this size, between the stream's copies.
     let place = |step: &Step| unsafe { slice::from_raw_parts_mut(step.staging as *mut u8, step.operation.bytes) };
     for step in steps.iter().filter(|step| !matches!(step.operation.what, What::Receive(_))) {
         let part = (step.operation.what, step.operation.element, place(step).to_vec());
@@ -310,7 +309,7 @@ impl Meeting {
     }
 }
 
-/// Checks what NCCL checks when an operation is called.
+/// Checks what NCCL checks when called.
 pub fn check(operation: &Operation) -> Answer {
     let mut context = 0;
     // SAFETY: writes one handle; the driver checks the stream.

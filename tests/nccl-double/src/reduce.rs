@@ -1,4 +1,4 @@
-//! Arithmetic on the element types of NCCL.
+//! Arithmetic on NCCL's element types.
 
 use crate::give_up;
 
@@ -46,7 +46,7 @@ fn each<const N: usize>(into: &mut [u8], with: &[u8], reduced: impl Fn([u8; N], 
     }
 }
 
-/// `into` and `with` have whole elements of the type, of which there is a size above.
+/// `into` and `with` have whole elements of a type with a size above.
 pub fn reduce(element: i32, operation: i32, into: &mut [u8], with: &[u8]) {
     macro_rules! numbers {
         ($number:ty) => {

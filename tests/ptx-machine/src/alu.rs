@@ -11,7 +11,7 @@ const fn f64_of(bits: u64) -> f64 {
 }
 
 fn of_f32(value: f32) -> u64 {
-    // Every operation's NaN is the canonical one.
+    // Every operation's NaN is canonical.
     if value.is_nan() { 0x7fff_ffff } else { value.to_bits().into() }
 }
 
@@ -57,7 +57,7 @@ pub fn binary(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     let value = match operation {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
-        // Unspecified on a device: all ones here.
+        // Unspecified on devices; all ones here.
         Binary::Div | Binary::Rem if b == 0 => u64::MAX,
         Binary::Div if ty.is_signed() => x.wrapping_div(y).cast_unsigned(),
         Binary::Div => a / b,
@@ -142,7 +142,7 @@ pub fn fused_multiply_add(ty: Type, [a, b, c]: [u64; 3]) -> u64 {
     if ty.bytes == F32 { of_f32(f32_of(a).mul_add(f32_of(b), f32_of(c))) } else { of_f64(f64_of(a).mul_add(f64_of(b), f64_of(c))) }
 }
 
-/// With `unordered`, comparisons with a NaN are true (`ltu` and its kind).
+/// With `unordered`, comparisons with NaN are true (`ltu` and its kind).
 pub fn compare(operation: Compare, ty: Type, a: u64, b: u64, unordered: bool) -> bool {
     use std::cmp::Ordering;
     let order = match (ty.class, ty.bytes) {

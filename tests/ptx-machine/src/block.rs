@@ -1,4 +1,4 @@
-//! The lanes of a block, in an order that a seed decides.
+//! A block's lanes, in an order that a seed decides.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -54,7 +54,7 @@ pub struct Block<'a> {
     recent: Cell<u64>,
 }
 
-/// An unwritten operand is an error only where it decides something.
+/// An unwritten operand is an error only if it decides something.
 fn demand(known: bool, line: u32, what: &str) -> Answer {
     if known { Ok(()) } else { Err(Fault::new(Kind::Undefined, line, format!("{what} depends on a register that was never written"))) }
 }
@@ -428,7 +428,7 @@ impl<'a> Block<'a> {
             if offset + u64::from(bytes) > self.image.shared_bytes {
                 return Err(outside());
             }
-            // SAFETY: within the allocation, as checked above.
+            // SAFETY: within the allocation, as checked.
             let place = unsafe { shared.base.add(offset as usize) };
             return Ok(Access { line, address, place, bytes, order, is_private: true });
         }
@@ -531,7 +531,7 @@ impl<'a> Block<'a> {
     fn meet(&mut self, index: usize) -> Answer {
         let first = index / WARP * WARP;
         let warp = first..(first + WARP).min(self.lanes.len());
-        // An exit may complete the instruction of any waiting lane.
+        // An exit may complete any waiting lane's instruction.
         for leader in warp.clone() {
             let State::Waiting(wait) = self.lanes[leader].state else { continue };
             let mask = match wait {

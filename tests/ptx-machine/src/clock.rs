@@ -9,8 +9,7 @@ pub struct Lane {
     pub index: u32,
 }
 
-/// A vector clock. The host's steps are not observed; its part is a machine time: everything that the host
-/// wrote until then happens before.
+/// A vector clock. The host's steps are not observed: its part is a machine time, and all its earlier writes happen before.
 #[derive(Clone, Debug)]
 pub struct Clock {
     block: u32,

@@ -4,7 +4,7 @@ use std::fmt;
 /// The category of a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The text is not PTX, or uses an unknown form.
+    /// Not PTX, or an unknown form.
     Syntax,
     /// The opcode is not implemented.
     UnknownOpcode,
@@ -18,7 +18,7 @@ pub enum Kind {
     Undefined,
     /// A load of unwritten memory.
     Unwritten,
-    /// Unordered accesses of one location, at least one of them a write.
+    /// Unordered accesses of a location, at least one a write.
     Race,
     /// Lanes wait for each other at different instructions.
     Divergent,
@@ -26,7 +26,7 @@ pub enum Kind {
     Trap,
 }
 
-/// A mistake, with its line.
+/// A mistake and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Category.

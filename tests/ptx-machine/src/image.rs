@@ -1,4 +1,4 @@
-//! [`Image`]: a decoded PTX text with its variables.
+//! [`Image`]: a decoded PTX text and its variables.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -10,15 +10,14 @@ use crate::decode::{self, Names, place};
 use crate::fault::{Answer, Fault, Kind};
 use crate::syntax::{self, Value, Variable};
 
-/// Base of a lane's local memory, as a generic address.
+/// A lane's local memory, as a generic address.
 pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
-/// Base of a block's shared memory, as a generic address.
+/// A block's shared memory, as a generic address.
 pub const SHARED: u64 = 0x7d00_0000_0000_0000;
 pub const CODE: u64 = 0x7c00_0000_0000_0000;
-/// Size of each window.
 pub const WINDOW: u64 = 1 << 40;
 
-/// A loaded PTX text: its functions, and memory for its variables.
+/// A PTX text: its functions, and memory for its variables.
 #[derive(Debug)]
 pub struct Image {
     pub(crate) functions: Vec<Function>,
@@ -62,7 +61,7 @@ impl Image {
         for (variable, at) in &offsets {
             initialise(&memory, base + at, variable, &addresses)?;
         }
-        // The last definition wins over declarations.
+        // Definitions win over declarations.
         let mut functions = HashMap::new();
         let defined: Vec<_> = module.functions.iter().filter(|function| function.body.is_some()).collect();
         for (index, function) in defined.iter().enumerate() {
@@ -78,25 +77,25 @@ impl Image {
         Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned(), executed })
     }
 
-    /// Returns each entry's name and the sizes of its parameters in bytes.
+    /// Returns each entry's name and its parameters' sizes in bytes.
     pub fn entries(&self) -> impl Iterator<Item = (&str, Vec<u64>)> {
         let sizes = |function: &Function| function.parameters.iter().map(|parameter| parameter.bytes).collect();
         self.functions.iter().filter(|function| function.is_entry).map(move |function| (function.name.as_str(), sizes(function)))
     }
 
-    /// Returns the local memory per thread in bytes, without that of called functions.
+    /// Returns the local memory per thread in bytes, without called functions.
     #[must_use]
     pub fn local_bytes(&self, name: &str) -> u64 {
         self.functions.iter().find(|function| function.name == name).map_or(0, |function| function.local_bytes)
     }
 
-    /// Returns the address and size of a global variable.
+    /// Returns a global variable's address and size.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.variables.get(name).copied()
     }
 
-    /// Returns the lines that any lane has executed.
+    /// Returns the lines that lanes executed.
     pub fn executed(&self) -> impl Iterator<Item = u32> {
         (1..).zip(&self.executed).filter(|(_, executed)| executed.load(Relaxed)).map(|(line, _)| line)
     }

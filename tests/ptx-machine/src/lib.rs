@@ -1,4 +1,4 @@
-//! Executes PTX on the host and checks it against the PTX memory model: kernels run, and their mistakes are found, without a GPU.
+//! Executes PTX on the host and checks it against the PTX memory model, to find mistakes without a GPU.
 //!
 //! ```
 //! use ringmem_ptx_machine::{Device, Image, Kind};
@@ -19,14 +19,13 @@
 //!
 //! 1. A seed decides which lane executes next.
 //! 2. Memory is the host's.
-//! 3. A data race, between lanes or with the host, is a [`Fault`] that names both lines. A release whose scope
-//!    is too small counts as missing.
+//! 3. A data race, between lanes or with the host, is a [`Fault`] that names both lines. A release with too small a scope counts as
+//!    missing.
 //! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
 //!
-//! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or
-//! overwrites too early for its own order, and a change by the host between two accesses of the machine. Not
-//! implemented: rounding other than to nearest (except `cvt` to integers), approximations, `f16`, textures,
-//! clusters, asynchronous copies, matrix instructions, grids of several dimensions.
+//! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or overwrites too early for its own
+//! order, and a host's change between two accesses of the machine. Not implemented: rounding other than to nearest (except `cvt` to integers),
+//! approximations, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions.
 
 mod alu;
 mod block;
@@ -47,20 +46,20 @@ use ringmem_layouts::image::KernelHost;
 pub use fault::{Fault, Kind};
 pub use image::Image;
 
-/// State of the memory model, shared by all blocks.
+/// The memory model's state, shared by all blocks.
 pub struct Device {
     memory: Mutex<memory::Memory>,
     seed: u64,
 }
 
 impl Device {
-    /// Creates a device whose lane order the seed decides.
+    /// Creates a device with a lane order from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { memory: Mutex::new(memory::Memory::new(seed)), seed }
     }
 
-    /// Makes loads of memory that holds this byte, and that no lane has written, a [`Kind::Unwritten`] fault.
+    /// Makes loads of memory that holds this byte, unwritten by lanes, a [`Kind::Unwritten`] fault.
     #[must_use]
     pub fn with_poison(self, byte: u8) -> Self {
         self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).poison = Some(byte);
@@ -72,7 +71,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The first [`Fault`] of any lane, which ends the block.
+    /// Any lane's first [`Fault`], which ends the block.
     pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
         let entry = image.entry(entry, arguments.len())?;
         let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);

@@ -1,5 +1,4 @@
-//! [`Memory`], under the PTX memory model. The host's accesses are not observed. Three mechanisms find
-//! mistakes:
+//! [`Memory`], under the PTX memory model. The host's accesses are not observed. Three mechanisms find mistakes:
 //!
 //! 1. Two lanes: vector clocks compare accesses of the same bytes. Unordered ones are a race, unless both are
 //!    reads, or both are strong and in each other's scope.
@@ -7,7 +6,7 @@
 //!    seen is unordered, if the byte was unchanged after the last host write that the lane's acquires cover.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a
 //!    fence of system scope; relaxed stores of system scope become visible in any order. A host that is
-//!    notified too early finds old bytes. A word that a block accesses at system scope, and then stores with
+//!    notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
 //!    less, is reported at once.
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +22,7 @@ use crate::fault::{Answer, Fault, Kind};
 
 const PAGE: u64 = 4096;
 const HIDDEN: usize = 1 << 16;
-/// Words read without acquiring, which a fence may turn into acquires.
+/// Words read without acquiring; a fence may turn them into acquires.
 const PENDING: usize = 32;
 
 #[derive(Default)]
@@ -156,9 +155,8 @@ const fn spread(mask: u8) -> u64 {
 }
 
 fn read(place: NonNull<u8>, bytes: u8) -> u64 {
-    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, as
-    // `Block::place` checked; concurrent accesses of both sides are atomic, or the race that the machine
-    // reports.
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses of both
+    // sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(place.as_ptr()).load(Relaxed).into(),
@@ -456,7 +454,7 @@ impl Memory {
             ));
         }
         let is_first = granule.known == 0;
-        // The times belong to the known bytes; others were seen earlier.
+        // The times are of known bytes; others were seen earlier.
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
         if changed || is_first {

@@ -21,8 +21,7 @@ const ALL32: u64 = 0xffff_ffff;
 const MIN32: u64 = 0x8000_0000;
 const MIN64: u64 = 1 << 63;
 
-/// Instructions that write register 9, arguments in registers 1 to 3, and the result. `%p1` is true if `a` is
-/// odd.
+/// Instructions that write register 9, arguments in registers 1 to 3, and the result. `%p1` is true if `a` is odd.
 const CASES: &[(&str, [u64; 3], u64)] = &[
     ("mov.b64 %rd9, %rd1;", [7, 0, 0], 7),
     ("mov.u32 %r9, 4294967295;", [0; 3], ALL32),
@@ -198,7 +197,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("nanosleep.u32 20;\n mov.u32 %r9, 4;", [0; 3], 4),
 ];
 
-/// Instructions of several lanes. Lane `l` has `l` in `%r1`; the result of lane 5.
+/// Instructions of several lanes, and lane 5's result. Lane `l` has `l` in `%r1`.
 const TOGETHER: &[(&str, u64)] = &[
     ("shfl.sync.idx.b32 %r9, %r1, 7, 31, -1;", 7),
     ("shfl.sync.bfly.b32 %r9, %r1, 1, 31, -1;", 4),

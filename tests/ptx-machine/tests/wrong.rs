@@ -1,4 +1,4 @@
-//! Kernels with a mistake: the fault names the line, and the other line of a race.
+//! Kernels with a mistake: the fault names its line, and a race's other line.
 
 mod host;
 

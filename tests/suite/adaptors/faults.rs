@@ -1,4 +1,4 @@
-//! Every adaptor over every other, with a fault at every call of the backend.
+//! Every adaptor over every other; each backend call fails in turn.
 
 use std::sync::Arc;
 use std::time::Instant;

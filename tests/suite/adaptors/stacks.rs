@@ -1,4 +1,4 @@
-//! Every pair and triple of adaptors over every memory, with every allocation and free failing once.
+//! Pairs and triples of adaptors over every memory; every allocation and free fails once.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -321,7 +321,7 @@ fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
     assert!(live.windows(2).all(|pair| pair[0].0 + pair[0].1.layout.size() <= pair[1].0), "{stack}: {live:x?}");
     for (_, block) in live {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: a block of this memory, freed once; only the operation that made it ready uses it.
+        // SAFETY: this memory's block, freed once; only the operation that made it ready uses it.
         unsafe { memory.free(&block, &uses) }.unwrap_or_else(|error| panic!("{stack}: {error}"));
     }
 }

@@ -10,7 +10,7 @@ const HEAD: u64 = 128;
 const START: u64 = u64::MAX - 2;
 
 pub fn write(backend: &HostBackend, word: u64, value: u64) {
-    // SAFETY: an index of a live ring's header, which all sides access as a word.
+    // SAFETY: an index in a live ring's header, accessed as a word.
     unsafe { backend.publish_now(Place::Device(DeviceAddress::new(word)), value) }.expect("live");
 }
 

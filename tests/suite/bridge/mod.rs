@@ -44,7 +44,7 @@ unsafe fn parts<'a, T: RingMessage>(
 ) -> (&'a RingHeader<ringmem::HostWord>, &'a RingHeader<ringmem::HostWord>, std::ptr::NonNull<<Simulated<'a> as Machine>::Cell<T>>) {
     let header = |address| {
         let place = machine.at(address, 384, 128).expect("a header");
-        // SAFETY: mapped, and headers are words.
+        // SAFETY: mapped; headers are words.
         unsafe { place.cast::<RingHeader<ringmem::HostWord>>().as_ref() }
     };
     let layout = header(own).geometry::<T>().expect("a ring of these messages");
@@ -55,9 +55,9 @@ unsafe fn parts<'a, T: RingMessage>(
 unsafe fn pass(host: &dyn KernelHost, arguments: &[u64]) {
     let &[a, b, c, d, e, f, count] = arguments else { return };
     let machine = Simulated(host);
-    // SAFETY: the addresses of a bridge whose kernel this is.
+    // SAFETY: the addresses of this kernel's bridge.
     let (input, output) = unsafe { (parts::<Echo>(&machine, [a, b, c]), parts::<Echo>(&machine, [d, e, f])) };
-    // SAFETY: the only consumer and the only producer.
+    // SAFETY: the only consumer and producer.
     let (mut input, mut output) = unsafe {
         (
             Consumer::<Echo, Simulated<'_>>::new(input.0, input.1, input.2).expect("a ring"),
@@ -106,7 +106,7 @@ fn rig(backend: &Arc<HostBackend>, options: &Options, count: u64) -> Rig {
     let [input, output] = bridge.addresses().expect("addresses");
     let flat = |ring: RingAddresses| [ring.own, ring.peer, ring.slots];
     let arguments = [&flat(input)[..], &flat(output)[..], &[count]].concat();
-    // SAFETY: the rings record the launch, so they outlive the kernel.
+    // SAFETY: the rings record the launch, so they outlive it.
     let kernel = unsafe { stream.launch(&module, "pass", &arguments) }.expect("a kernel");
     bridge.used_by(&kernel).expect("one launch");
     Rig { sender, receiver, bridge, kernel }

@@ -40,7 +40,7 @@ impl Kernel {
     fn copy<T>(&self, address: u64, value: &mut T, up: bool) {
         let ends = [Place::Device(DeviceAddress::new(address)), Place::Host(NonNull::from(value).cast())];
         let [to, from] = if up { ends } else { [ends[1], ends[0]] };
-        // SAFETY: within a live ring: an index, or a slot that the indices give to the kernel.
+        // SAFETY: within a live ring: an index, or a slot of the kernel's.
         Self::again(|| unsafe { self.backend.copy_now(&Copy { to, from, bytes: size_of::<T>() as u64 }) });
     }
 

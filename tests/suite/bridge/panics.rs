@@ -75,7 +75,7 @@ fn a_panicking_pump_thread_disconnects_both_ends() {
                 let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
                 let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
                 let asleep = WaitStrategy::Sleep { polls: 0 };
-                // Joined only after they have ended: otherwise the test would hang with them.
+                // Joined only after the end: otherwise the test would hang.
                 let sends = thread::spawn(move || {
                     let mut sender = <Waiting<_>>::sender(sender, asleep);
                     (0..).find_map(|number| sender.send(message(number)).err())
@@ -83,7 +83,7 @@ fn a_panicking_pump_thread_disconnects_both_ends() {
                 let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
                 let pump = bridge.pump().expect("a thread");
                 for word in words {
-                    // SAFETY: the sleeper keeps its end until the bridge is dropped.
+                    // SAFETY: the sleeper keeps its end until the bridge's drop.
                     eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
                 }
                 left.store(reading, Relaxed);

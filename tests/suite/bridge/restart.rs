@@ -36,7 +36,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
         split: None,
         abi: ABI.hash,
     };
-    // SAFETY: the channel's promise, which is that of a launch.
+    // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Dies) }
 }
 
@@ -62,7 +62,7 @@ fn a_restarted_kernel_loses_and_repeats_no_message() {
                 received += 1;
             }
             if channel.check().is_err() {
-                // SAFETY: this kernel takes no own arguments.
+                // SAFETY: as above.
                 eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
                 deaths += 1;
                 DEADLY.store(30 + 40 * deaths, Relaxed);

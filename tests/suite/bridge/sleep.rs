@@ -61,14 +61,14 @@ fn ending_the_bridge_wakes_sleepers_at_both_ends() {
             let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
             let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
             let asleep = WaitStrategy::Sleep { polls: 0 };
-            // Joined only after they have ended: otherwise the test would hang with them.
+            // Joined only after the end: otherwise the test would hang.
             let sends = thread::spawn(move || {
                 let mut sender = <Waiting<_>>::sender(sender, asleep);
                 (0..).find_map(|number| sender.send(message(number)).err())
             });
             let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
             for word in words {
-                // SAFETY: the sleeper keeps its end until the bridge is dropped.
+                // SAFETY: the sleeper keeps its end until the bridge's drop.
                 eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
             }
             let pump = goes(&backend, bridge);

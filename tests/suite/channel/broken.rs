@@ -14,7 +14,7 @@ fn a_kernel_past_its_idle_deadline_exits_with_a_fault() {
     let backend = backend();
     let mut channel = match open(&backend, &options) {
         Ok(channel) => channel,
-        // On a busy machine it may have exited before it was active.
+        // On a busy machine it may have exited before.
         Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
     };
     eventually("the kernel has left", || channel.check().is_err());
@@ -89,7 +89,7 @@ unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
 static DISMISSED: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
-/// Ignores commands until its epoch ends, and writes to its block even after that.
+/// Ignores commands until its epoch ends, and writes to its block even later.
 unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: as above.
@@ -141,7 +141,7 @@ fn a_kernel_that_exits_before_activation_fails_open() {
 fn an_abrupt_exit_returns_the_error_of_the_launch() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: these kernels take no own arguments.
+    // SAFETY: as above.
     let open = |kernel| unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) };
     let error = open("panics").expect_err("no channel");
     assert!(matches!(error, Error::KernelPanicked { name: "panics" }), "{error:?}");
@@ -177,7 +177,7 @@ unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
         split: None,
         abi: ABI.hash,
     };
-    // SAFETY: the channel's promise, which is that of a launch.
+    // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Panics) }
 }
 
@@ -203,7 +203,7 @@ fn a_reported_fault_takes_precedence_over_the_launch_error() {
 fn a_terminated_kernel_has_ended_when_its_launch_completes() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: this kernel takes no own arguments.
+    // SAFETY: as above.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
     channel.drain().expect("it says so");
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
@@ -215,7 +215,7 @@ fn a_terminated_kernel_has_ended_when_its_launch_completes() {
 fn torn_telemetry_at_exit_is_an_error_of_close() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: this kernel takes no own arguments.
+    // SAFETY: as above.
     let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
     let error = channel.close().expect_err("there is no last record");
     assert!(matches!(error, Error::Busy { what } if what.contains("telemetry")), "{error:?}");
@@ -226,7 +226,7 @@ fn an_unresponsive_kernel_is_an_error_and_keeps_its_memory() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     let options = Options { timeout: Duration::from_millis(300), ..Options::new("deaf") };
-    // SAFETY: this kernel takes no own arguments.
+    // SAFETY: as above.
     let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");

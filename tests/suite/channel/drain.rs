@@ -126,7 +126,7 @@ unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
         split: None,
         abi: ABI.hash,
     };
-    // SAFETY: the channel's promise, which is that of a launch.
+    // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
 }
 

@@ -40,7 +40,7 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
         split: None,
         abi: ABI.hash,
     };
-    // SAFETY: the channel's promise, which is that of a launch.
+    // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits(is_stuck)) }
 }
 
@@ -94,7 +94,7 @@ fn a_dump_of_copied_rings_shows_both_halves() {
             strategy: Some(strategy),
             ..Options::new("stuck")
         };
-        // SAFETY: this kernel takes no own arguments.
+        // SAFETY: as above.
         let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
         STUCK_TOO.store(true, Release);
         let release = LetGo(&STUCK_TOO);

@@ -134,7 +134,7 @@ fn a_kernel_can_be_restarted_a_hundred_times() {
             channel.command(Command::PAUSE).expect("it is acted on");
             channel.try_send(message(id)).expect("room");
             channel.command(Command::TERMINATE).expect("it is acted on");
-            // SAFETY: `echo` takes no own arguments.
+            // SAFETY: as above.
             eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
         }
@@ -158,7 +158,7 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
         channel.command(Command::TERMINATE)?;
         eventually("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
         eventually("it is launched again", || {
-            // SAFETY: `echo` takes no own arguments.
+            // SAFETY: as above.
             let launched = unsafe { channel.restart_raw() };
             let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
             assert!(launched.as_ref().err().is_none_or(is_known), "{way:?}: {launched:?}");

@@ -109,7 +109,7 @@ fn input_waiting_polls_once_per_interval() {
             eventually("a hundred intervals are over", || copies() >= 100);
         } else {
             for _ in 0..30 {
-                // Long enough for a poll to complete.
+                // Enough for a poll.
                 thread::sleep(Duration::from_millis(1));
                 assert!(copies() <= 2, "in one interval");
             }

@@ -44,7 +44,7 @@ fn open_returns_the_start_fault_of_the_kernel() {
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
-    // SAFETY: nothing is mapped at null, which the kernel checks.
+    // SAFETY: the kernel checks that nothing is mapped at null.
     let error = unsafe { Channel::<Chunk, Counted>::open_raw(&backend, 0, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
@@ -116,7 +116,7 @@ fn open_on_a_full_device_fails_and_other_channels_continue() {
             assert_eq!(receive(&mut channel), message(id), "{way:?}");
         }
         channel.drain().expect("it leaves");
-        // SAFETY: `echo` takes no own arguments.
+        // SAFETY: as above.
         eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
         channel.try_send(message(20)).expect("room");
         assert_eq!(receive(&mut channel), message(20), "{way:?}");

@@ -48,8 +48,7 @@ fn a_strategy_for_the_other_ring_kind_is_an_error() {
     }
 }
 
-/// A host slice of managed memory would be undefined behaviour while the kernel runs, and no type prevents
-/// it.
+/// While the kernel runs, a host slice of managed memory would be undefined behaviour, and no type prevents it.
 #[test]
 fn without_concurrent_managed_access_open_is_unsupported() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));

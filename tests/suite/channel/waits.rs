@@ -56,7 +56,7 @@ fn an_unbounded_recv_returns_when_no_answer_can_arrive() {
         }
         channel.drain().expect("it leaves");
         backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)).on(Verb::Wait, host::Fault::from(1)));
-        // Not joined before it has ended: the test would wait forever too.
+        // Joined only after the end: otherwise the test would hang.
         let waits = thread::spawn(move || {
             loop {
                 if let Err(error) = channel.recv_timeout(Duration::MAX) {

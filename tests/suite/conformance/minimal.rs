@@ -40,7 +40,7 @@ unsafe impl Backend for Minimal {
         self.0.allocate(request, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: caller's promise, here and below.
         unsafe { self.0.free(block, uses) }
     }
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -125,7 +125,7 @@ struct Gate {
 }
 
 unsafe fn wait(_: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: the launch passed the address of this gate, which is never freed.
+    // SAFETY: the launch passed the address of this never freed gate.
     let gate = unsafe { &*std::ptr::with_exposed_provenance::<Gate>(arguments[0] as usize) };
     let is_open = gate.is_open.lock().expect("no panic");
     drop(gate.opened.wait_while(is_open, |is_open| !*is_open));
@@ -160,11 +160,11 @@ fn words(backend: &Minimal) -> Block {
 fn a_default_copy_precedes_its_published_word() {
     let backend = minimal();
     let block = words(&backend);
-    // SAFETY: both are within the block, here and below.
+    // SAFETY: both are within the block.
     let (to, word) = unsafe { (block.place(0).expect("bytes"), block.place(8).expect("bytes")) };
     let mut source = [7_u64];
     let copy = Copy { to, from: Place::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
-    // SAFETY: both are valid for 8 bytes, disjoint, otherwise unused.
+    // SAFETY: valid for 8 bytes, disjoint, otherwise unused.
     unsafe { backend.copy_and_publish_now(&[copy], word, 9) }.expect("both are there");
     let host = block.host.expect("pinned").cast::<[u64; 2]>();
     // SAFETY: the block's words; nothing is queued.
@@ -175,7 +175,7 @@ fn a_default_copy_precedes_its_published_word() {
     assert!(matches!(refused, Err(Error::Foreign { layouts: None, .. })));
     // SAFETY: as above.
     assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
-    // SAFETY: unused from here on.
+    // SAFETY: unused.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
@@ -223,7 +223,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
     let held = Held::new(&backend);
     let streams = [backend.open_stream(0).expect("device 0"), held.stream];
     for (index, stream) in streams.into_iter().enumerate() {
-        // SAFETY: the offset is within the block.
+        // SAFETY: within the block.
         let to = unsafe { block.place(8 * index as u64) }.expect("bytes");
         // SAFETY: only this fill accesses the word.
         let ticket = unsafe { backend.fill(&Fill::of(to, 5_u64, 1), stream) }.expect("queued");
@@ -235,7 +235,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
             while !backend.reached(failed) {
                 std::thread::yield_now();
             }
-            // After any delay: a settle that waits only for the first use returns before this.
+            // A settle that waits only for the first use returns before this.
             std::thread::sleep(Duration::from_millis(20));
             held.let_go();
         });
@@ -245,7 +245,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
     });
     uses.settle(&backend).expect("both are reported");
     streams.into_iter().for_each(|stream| backend.close_stream(stream));
-    // SAFETY: the uses of the block are complete.
+    // SAFETY: the block's uses are complete.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 

@@ -35,7 +35,7 @@ fn affine(host: &dyn KernelHost, arguments: &[u64]) {
 
 fn sum(host: &dyn KernelHost, arguments: &[u64]) {
     let [a, b, mut to] = [0, 1, 2].map(|index| elements(host, arguments[index], arguments[3]));
-    // SAFETY: the launch reads these; all other uses read.
+    // SAFETY: the launch reads these; other uses read.
     let (a, b) = unsafe { (a.as_ref(), b.as_ref()) };
     // SAFETY: the launch's own buffer.
     for (to, (a, b)) in unsafe { to.as_mut() }.iter_mut().zip(a.iter().zip(b)) {
@@ -44,7 +44,7 @@ fn sum(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 fn halved(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: the launch's own.
+    // SAFETY: as above.
     unsafe { elements(host, arguments[1], arguments[2]).as_mut() }.iter_mut().for_each(|element| *element /= 2);
 }
 

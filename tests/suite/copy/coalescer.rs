@@ -22,7 +22,7 @@ fn uploads(backend: &Clean) -> Tally {
 fn adjacent_writes_coalesce_into_one_copy_in_any_order() {
     let backend = backend();
     let mut table = table(&backend, 10_000, 10_000);
-    // 7919 and 1000 are coprime: each row once, out of order.
+    // 7919 and 1000 are coprime: each row once, unordered.
     for order in [|row| row, |row| 999 - row, |row| (row * 7919) % 1000] {
         let before = uploads(&backend);
         for row in 0..1000 {

@@ -42,7 +42,7 @@ fn a_transfer_waits_for_the_uses_of_its_source() {
     source.used_by(&rig.work).expect("a live stream");
     rig.writer.start(source, ..).expect("a slot");
     let source = address(source);
-    // If it had not waited, it would be executed by now.
+    // Without the wait it would be executed by now.
     thread::sleep(Duration::from_millis(20));
     held.let_go();
     assert!(rig.reader.next(LIMIT).expect("no fault").is_some());
@@ -108,7 +108,7 @@ fn a_launch_after_a_transfer_does_not_change_the_frame() {
     rig.start(40).expect("a slot");
     let source = rig.source.as_mut().expect("it is there");
     source.ready_on(&other).expect("a live stream");
-    // SAFETY: elements of a live buffer, which records the launch; other uses are ordered before it.
+    // SAFETY: elements of a live buffer, which records the launch; other uses precede it.
     let launched = unsafe { other.launch(&module, "add", &[address(source), LEN as u64]) }.expect("queued");
     source.used_by(&other).expect("a live stream");
     thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! A clock that panics at each of its calls: nothing in use is freed, and no slot is lost.
+//! A clock that panics at each call: nothing in use is freed, and no slot is lost.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -19,7 +19,7 @@ fn memory_is_poisoned_on_allocation_and_free() {
     let place = setup.place(at, 5000) as usize;
     drop(memory);
     for i in 0..5000 {
-        // SAFETY: mapped while the backend lives; no other allocation here.
+        // SAFETY: mapped while the backend lives; no other allocation.
         let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(place + i).read() };
         assert_eq!(byte, POISON, "byte {i} after the free");
         // SAFETY: as above.
@@ -97,7 +97,7 @@ fn addresses_and_places_are_aligned() {
             );
             blocks.push(block);
         }
-        // SAFETY: no code uses them.
+        // SAFETY: unused.
         blocks.iter().for_each(|block| unsafe { setup.backend.free(block, &Uses::NONE) }.expect("it lives"));
     }
     let error = setup(4096).allocate(MemoryLocation::Device, 8, 4 << 20).expect_err("too much");
@@ -145,7 +145,7 @@ fn a_kernel_accesses_only_live_memory_of_its_backend() {
     for address in [0, 1, u64::MAX, &raw const on_the_stack as u64, device + 4096, address(&foreign)] {
         assert_eq!(setup.place(address, 1), 0, "{address:#x}");
     }
-    // Before the free, or it would be at the freed address.
+    // Before the free, or it could get the freed address.
     let result = PinnedBuffer::new(Pinned::new(&setup.backend, 0), 1).expect("pinned memory");
     drop((memory, pinned));
     assert_eq!([device, host].map(|address| setup.place_by(&result, address, 1)), [0, 0], "freed");
@@ -169,7 +169,7 @@ fn addresses_outside_live_memory_are_errors_at_the_call() {
         let copies = [Copy { to: Place::Device(at), from: place, bytes }, Copy { to: place, from: Place::Device(at), bytes }];
         let fill = Fill { to: Place::Device(at), pattern: 0, size: 1, count: bytes };
         for copy in &copies {
-            // SAFETY: must be rejected; the bytes are otherwise unused.
+            // SAFETY: must be rejected; otherwise unused bytes.
             let refused = unsafe { [backend.copy_now(copy).err(), backend.copy(copy, setup.stream.id()).err()] };
             for error in refused {
                 assert!(error.as_ref().is_some_and(|error| is_outside(error, "copy")), "{copy:?}: {error:?}");

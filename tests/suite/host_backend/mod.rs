@@ -115,7 +115,7 @@ fn a_closed_stream_rejects_further_operations() {
     eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
     let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
-    // SAFETY: the memory is otherwise unused.
+    // SAFETY: otherwise unused memory.
     let refused = unsafe { setup.backend.fill(&fill, id) };
     assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");
     assert!(matches!(setup.backend.synchronize(id), Err(Error::Closed { what: "stream" })));

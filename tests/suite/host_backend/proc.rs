@@ -68,7 +68,7 @@ fn opening_a_stream_without_a_thread_is_an_error() {
         return;
     }
     let this = std::env::current_exe().expect("this test");
-    // `RUST_MIN_STACK` sets every thread's stack, in bytes.
+    // `RUST_MIN_STACK` sets threads' stacks in bytes.
     let (stack, arguments) = (1_u64 << 50, [test, "--exact", "--nocapture", "--test-threads=1"]);
     let child = Command::new(this).args(arguments).env(CHILD, "1").env("RUST_MIN_STACK", stack.to_string()).output().expect("a process");
     assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");

@@ -29,7 +29,7 @@ pub const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) 
 
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
-    // SAFETY: live, aligned words, atomics on all sides while a kernel runs.
+    // SAFETY: live, aligned, atomic words while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
@@ -124,7 +124,7 @@ impl Setup {
     }
 
     pub fn launch(&self, name: &str, arguments: &[u64]) -> Pending<()> {
-        // SAFETY: the tests pass the kernels' arguments, and wait before they access them.
+        // SAFETY: tests pass the kernels' arguments, and wait before accesses.
         unsafe { self.stream.launch(&self.module, name, arguments) }.expect("a launch")
     }
 
@@ -153,7 +153,7 @@ pub struct Held {
 
 impl Held {
     pub fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
+        // SAFETY: one of two aligned, atomic words that live as long as `self`.
         unsafe { self.words.as_ptr().expect("bytes").cast::<AtomicU64>().add(index).as_ref() }
     }
 

@@ -136,7 +136,7 @@ fn a_kernel_cannot_access_pageable_memory() {
             Place::Host(place) => place.as_ptr() as u64,
             Place::Device(address) => address.get(),
         };
-        // SAFETY: the kernel only writes the result, unread until it is done.
+        // SAFETY: the kernel only writes the result, unread until the end.
         done(unsafe { stream.launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         assert_eq!(result.as_slice().expect("idle"), [sees], "{location:?}");
     }

@@ -93,7 +93,7 @@ fn copies_between_devices_use_the_host_without_a_peer() {
             write(&backend, &vec![0; BYTES], to).expect("an upload");
             let before = backend.counters();
             if steps == 2 {
-                // SAFETY: equally long, otherwise unused before the wait.
+                // SAFETY: equally long, unused before the wait.
                 let copy = Copy { to: start(to), from: start(from), bytes: BYTES as u64 };
                 // SAFETY: as above.
                 let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("it is queued");
@@ -120,7 +120,7 @@ fn a_kernel_accesses_peer_memory_only_while_enabled() {
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
     let sees = |device: usize, block: usize| {
         let [address, word] = [blocks[block].device_address, result.device_address()].map(|address| address.expect("it has bytes").get());
-        // SAFETY: the kernel only writes the result, unread until it is done.
+        // SAFETY: the kernel only writes the result, unread until the end.
         done(unsafe { streams[device].launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         result.as_slice().expect("idle")[0] == 1
     };

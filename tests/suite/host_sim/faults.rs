@@ -102,7 +102,7 @@ fn a_fault_at_execution_is_reported_to_the_waiter() {
     let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "fill", number: 1 }), "{rejected:?}");
     let buffer = rejected.value;
-    // SAFETY: the buffer is otherwise unused until the wait.
+    // SAFETY: the buffer is unused until the wait.
     let pending = unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.expect("it is queued");
     let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "launch", number: 1 }), "{rejected:?}");
@@ -122,7 +122,7 @@ fn a_failed_wait_has_waited() {
         backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
         let fill =
             ringmem::backend::Fill { to: Place::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
-        // SAFETY: within the buffer, otherwise unused before the wait.
+        // SAFETY: within the buffer, unused before the wait.
         let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
         let error = match verb {
             Verb::Wait => backend.wait(ticket, Some(LIMIT)).map(drop),
@@ -147,7 +147,7 @@ fn a_fault_at_any_call_is_an_error_and_leaks_nothing() {
         let device = GpuBuffer::<u8>::new(Device::new(backend, 0), 64)?;
         let address = device.device_address().map_or(0, |address| address.get());
         let (source, device) = stream.copy(source, device)?.wait()?;
-        // SAFETY: the buffer is otherwise unused until the wait.
+        // SAFETY: the buffer is unused until the wait.
         unsafe { stream.launch(&module, "increment", &[address, 32]) }?.wait()?;
         let device = other.fill(device, ..8, 1)?.ordered();
         let (device, source) = stream.copy(device, source)?.wait()?;

@@ -60,7 +60,7 @@ fn memory_freed_before_its_queued_copy_is_foreign() {
     // SAFETY: as above.
     let fill = unsafe { backend.fill(&Fill { to: start(&filled), pattern: 1, size: 1, count: 4096 }, stream.id()) };
     for block in [source, filled] {
-        // SAFETY: unused except by the queued operation, which is omitted on purpose.
+        // SAFETY: unused except by the queued operation, omitted on purpose.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("it lives");
     }
     held.word(1).store(1, Release);
@@ -82,7 +82,7 @@ fn a_launch_that_cannot_start_all_threads_is_an_error() {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
         let launch = |groups| {
             let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false, operands: &[] };
-            // SAFETY: within the buffer, otherwise unused before the wait.
+            // SAFETY: within the buffer, unused before the wait.
             let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
             backend.wait(ticket, Some(LIMIT))
         };
@@ -99,7 +99,7 @@ fn a_launch_that_cannot_start_all_threads_is_an_error() {
         child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().expect("this test"));
         child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
     };
-    // A thread with its stack but without room for std's allocations aborts within std.
+    // A thread without room for std's allocations aborts within std.
     let is_of_std = |child: &std::process::Output| {
         let said = String::from_utf8_lossy(&child.stderr);
         said.contains("alternative stack") || said.contains("memory allocation of")

@@ -5,7 +5,7 @@ use ringmem::memory::{Device, GpuBuffer, Host};
 
 use super::*;
 
-/// 1 us, 10 GB/s pinned, 5 pageable, 100 within the device, 20 within the host, 10 between devices.
+/// 1 us; 10 GB/s pinned, 5 pageable, 100 in the device, 20 in the host, 10 between devices.
 fn link() -> Link {
     let kernel_ns = Arc::new(|name: &str, arguments: &[u64]| if name == "increment" { arguments[1] } else { 7 });
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns }
@@ -36,7 +36,7 @@ impl Setup {
     }
 
     fn upload(&self, from: &Block, to: &Block, bytes: u64, on: &Stream) -> Ticket {
-        // SAFETY: the tests wait before they access either block.
+        // SAFETY: the tests wait before accessing the blocks.
         unsafe { self.backend.copy(&Copy { to: start(to), from: start(from), bytes }, on.id()) }.expect("it is queued")
     }
 
@@ -44,7 +44,7 @@ impl Setup {
         let arguments = &[block.device_address.expect("a device sees it").get(), ns];
         let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
         let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[] };
-        // SAFETY: the tests' blocks are longer, and they wait before accessing them.
+        // SAFETY: as above; the blocks are longer.
         unsafe { self.backend.launch(&launch, on.id()) }.expect("it is queued")
     }
 

@@ -104,7 +104,7 @@ fn a_kernel_reads_the_configured_clock() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
     let word = result.device_address().expect("it has bytes").get();
-    // SAFETY: the kernel only writes the result, unread until it is done.
+    // SAFETY: the kernel only writes the result, unread until the end.
     done(unsafe { stream.launch(&load(&backend), "now", &[word]) }.expect("a launch"));
     assert_eq!(result.as_slice().expect("idle"), [1234]);
 }

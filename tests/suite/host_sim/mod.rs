@@ -45,7 +45,7 @@ const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
 
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
-    // SAFETY: live, aligned words, atomics on all sides while a kernel runs.
+    // SAFETY: live, aligned, atomic words while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
@@ -104,7 +104,7 @@ impl Deref for Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // SAFETY: the test has finished with the block; an already freed one is rejected.
+        // SAFETY: the test no longer uses the block; a freed one is rejected.
         let _ = unsafe { self.backend.free(&self.block, &Uses::NONE) };
     }
 }
@@ -118,12 +118,12 @@ fn ask(backend: &Arc<HostBackend>, request: &Request) -> Result<Given, Error> {
 }
 
 fn start(block: &Block) -> Place {
-    // SAFETY: offset 0 is within every block.
+    // SAFETY: every block has offset 0.
     unsafe { block.place(0) }.expect("it has bytes")
 }
 
 fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
-    // SAFETY: two blocks, otherwise unused; the test checks their lengths.
+    // SAFETY: two otherwise unused blocks; the test checks their lengths.
     unsafe { backend.copy_now(&Copy { to: start(to), from: start(from), bytes }) }
 }
 
@@ -165,7 +165,7 @@ impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
         let words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: atomics on both sides, which live until the kernel has exited.
+        // SAFETY: atomic words that live until the kernel's exit.
         drop(unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch"));
         let held = Self { words };
         eventually("the kernel runs", || held.word(0).load(Acquire) == 1);
@@ -174,7 +174,7 @@ impl Held {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         let first = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
-        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
+        // SAFETY: one of two aligned, atomic words that live as long as `self`.
         unsafe { first.add(index).as_ref() }
     }
 

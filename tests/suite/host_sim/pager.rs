@@ -32,7 +32,7 @@ impl Setup {
 
     fn touch(&self, buffer: &UnifiedBuffer<u8>, offset: u64, bytes: u64) {
         let address = address(buffer) + offset;
-        // SAFETY: within the buffer, otherwise unused before the wait.
+        // SAFETY: within the buffer, unused before the wait.
         done(unsafe { self.stream.launch(&self.module, "increment", &[address, bytes]) }.expect("a launch"));
     }
 
@@ -124,7 +124,7 @@ fn allocations_evict_pages_of_managed_memory() {
 fn a_copy_moves_pages_to_the_side_of_its_other_end() {
     let setup = setup(8);
     let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
-    // SAFETY: offset `PAGE` is within the buffer.
+    // SAFETY: within the buffer.
     let inside = Place::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
     // SAFETY: within their blocks, otherwise unused.
     unsafe { setup.backend.copy_now(&Copy { to: inside, from: start(&device), bytes: PAGE + 1 }) }.expect("a copy");
@@ -167,7 +167,7 @@ fn a_page_is_resident_on_one_device_at_a_time() {
         (load(&backend), UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
     for device in [0, 1, 0] {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 2 * PAGE];
-        // SAFETY: the buffer is otherwise unused before the wait.
+        // SAFETY: the buffer is unused before the wait.
         done(unsafe { streams[device].launch(&module, "increment", &arguments) }.expect("a launch"));
         let held = [0, 1].map(|device| backend.occupied(device).expect("a device").bytes);
         assert_eq!((held[device], held[1 - device]), (2 * PAGE, 0));
@@ -180,7 +180,7 @@ fn no_page_moves_when_host_and_device_share_memory() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
     let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
-    // SAFETY: the buffer is otherwise unused before the wait.
+    // SAFETY: as above.
     done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
     assert!(buffer.as_mut_slice().expect("idle").iter().all(|&byte| byte == 1));
     let counters = backend.counters();
@@ -217,7 +217,7 @@ fn concurrent_paging_never_exceeds_the_device_memory() {
                 let mut buffer = setup.managed(ROOM * PAGE);
                 for round in 0..100 {
                     let arguments = [address(&buffer) + (thread * 7 + round * 5) % 12 * PAGE, 4 * PAGE];
-                    // SAFETY: within the buffer, otherwise unused before the wait.
+                    // SAFETY: within the buffer, unused before the wait.
                     done(unsafe { stream.launch(&setup.module, "increment", &arguments) }.expect("a launch"));
                     if round % 10 == 0 {
                         buffer.as_mut_slice().expect("idle")[0] = 0;
@@ -241,7 +241,7 @@ fn concurrent_paging_never_exceeds_the_device_memory() {
 #[test]
 fn page_accounting_holds_at_every_log_entry() {
     const ROOM: u64 = 16;
-    // Called under the log's lock: other threads wait in any order.
+    // Under the log's lock, so other threads wait in any order.
     let slow = Arc::new(|| {
         thread::yield_now();
         0
@@ -314,7 +314,7 @@ fn a_panicking_clock_keeps_the_page_accounting() {
     let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
     let device = give(&backend, MemoryLocation::Device, 0, PAGE as usize).expect("room");
     let bring = |page: u64| {
-        // SAFETY: each page is within the buffer.
+        // SAFETY: pages are within the buffer.
         let to = Place::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
         // SAFETY: a page of each, otherwise unused.
         unsafe { backend.copy_now(&Copy { to, from: start(&device), bytes: PAGE }) }.expect("a copy");
@@ -356,7 +356,7 @@ fn pages_are_released_with_their_memory_under_concurrency() {
                 let stream = Stream::new(backend, device).expect("a stream");
                 for round in 0..150 {
                     let buffer = UnifiedBuffer::<u8>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
-                    // SAFETY: the buffer is otherwise unused before the wait.
+                    // SAFETY: the buffer is unused before the wait.
                     done(unsafe { stream.launch(module, "increment", &[address(&buffer), (1 + round % 2) * PAGE]) }.expect("a launch"));
                 }
             });

@@ -112,7 +112,7 @@ mod proc {
     #[test]
     fn is_pinned_agrees_with_the_system_under_any_limit() {
         for (kilobytes, expected) in [("64", "no"), ("4096", "yes")] {
-            // Root may raise the limit before it loses the capability to ignore it.
+            // Root may raise the limit before losing the capability to ignore it.
             let setup = format!("ulimit -l {kilobytes} || exit 127; export {EXPECTED}={expected};");
             passes_again("host_sim::pinned::proc::is_pinned_agrees_with_the_system", &setup, &["ipc_lock"]);
         }

@@ -14,7 +14,7 @@ fn blocks(backend: &Arc<HostBackend>) -> [Given; 3] {
 
 fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
     let word = AtomicU64::new(0);
-    // SAFETY: both are words, one of them local.
+    // SAFETY: both are words, one local.
     unsafe { backend.copy_now(&Copy { to: Place::Host(NonNull::from(&word).cast()), from: place, bytes: 8 }) }.expect("live");
     word.load(Acquire)
 }
@@ -64,7 +64,7 @@ fn publishing_outside_live_memory_is_an_error() {
     // SAFETY: a live word.
     unsafe { backend.publish_now(at(0), 5) }.expect("live");
     for offset in [4, 4092, 4096] {
-        // SAFETY: rejected before any effect.
+        // SAFETY: rejected without effect.
         let (now, queued) = unsafe { (backend.publish_now(at(offset), 1), backend.publish(at(offset), 1, since, stream.id())) };
         for refused in [now, queued.map(drop)] {
             match offset {

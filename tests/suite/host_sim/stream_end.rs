@@ -184,7 +184,7 @@ fn counters_exclude_memory_that_a_stream_is_freeing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn counters_can_be_read_in_a_fork() {
-    // The stream waits for the clock at its second line: it has executed a kernel, and frees memory.
+    // The stream waits at its second log line: it has executed a kernel, and frees memory.
     let gate = Arc::new(Mutex::new(()));
     let lines = Arc::new(AtomicUsize::new(0));
     let clock = {

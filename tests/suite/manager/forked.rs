@@ -87,7 +87,7 @@ fn dropping_a_manager_in_a_fork_frees_nothing() {
             .map(|_| {
                 fork(|| {
                     let before = backend.counters().device_frees;
-                    // SAFETY: the child exits without dropping it again.
+                    // SAFETY: the child exits without another drop.
                     drop(unsafe { std::ptr::read(&raw const manager) });
                     backend.keep(Box::new(Tells(&IS_DROPPED)), &Uses::NONE, None);
                     backend.counters().device_frees == before && !IS_DROPPED.load(Relaxed)

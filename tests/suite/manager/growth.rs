@@ -127,7 +127,7 @@ fn a_failed_or_panicking_append_keeps_the_length() {
     assert_eq!(lease.to_vec().expect("a copy"), numbers(0, 20));
 }
 
-/// The clock is read when a lease is returned, also while panicking, where another panic would abort.
+/// The return of a lease reads the clock, also while panicking, where another panic aborts.
 #[test]
 fn a_panicking_clock_does_not_interrupt_the_end_of_a_lease() {
     let (clock, is_broken) = broken();

@@ -81,7 +81,7 @@ struct Halting {
     halt: Arc<Mutex<Option<Halt>>>,
 }
 
-// SAFETY: the other memory's blocks, unchanged.
+// SAFETY: the other memory's blocks.
 unsafe impl Memory for Halting {
     type Visibility = DeviceOnly;
 

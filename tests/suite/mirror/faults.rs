@@ -1,4 +1,4 @@
-//! Every backend call of a mirror fails once, without effect on state, elements and memory.
+//! Each backend call of a mirror fails once, and changes no state, elements and memory.
 
 use ringmem::error::MirrorFault;
 

@@ -40,7 +40,7 @@ const KERNELS: &[Entry] = &[
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word").cast::<AtomicU64>();
-        // SAFETY: a live, aligned word, an atomic on all sides while the kernel runs.
+        // SAFETY: a live, aligned, atomic word while the kernel runs.
         unsafe { place.as_ref() }
     };
     word(arguments[0]).store(1, Release);
@@ -107,7 +107,7 @@ where
     let address = mirror.device_on(Access::Update, stream).expect("queued").expect("it has bytes").get();
     let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
     let module = Module::load(stream.backend(), &image, &Abi::of(LAYOUTS)).expect("our ABI");
-    // SAFETY: the mirror's elements, which record the launch; unused before it has exited.
+    // SAFETY: the mirror's elements, which record the launch; unused before its exit.
     let pending = unsafe { stream.launch(&module, name, &[address, mirror.len() as u64]) }.expect("a launch");
     mirror.used_by(stream).expect("a stream of the same backend");
     pending
@@ -127,7 +127,7 @@ impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
         let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: atomics on both sides, which record the launch.
+        // SAFETY: atomic words, which record the launch.
         let pending = unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("a live stream");
         let held = Self { words, pending: Some(pending) };
@@ -137,7 +137,7 @@ impl Held {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         let first = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
-        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
+        // SAFETY: one of two aligned, atomic words that live as long as `self`.
         unsafe { first.add(index).as_ref() }
     }
 }

@@ -94,7 +94,7 @@ impl Model {
 
     fn written(&mut self, side: Side) -> &mut [u32; LEN] {
         let (this, other) = (index(side), index(side.other()));
-        // A first write on the device alone is not dirty: nothing else was ever valid.
+        // A first write on the device is not dirty: nothing else was valid.
         self.dirty[this] = side == Side::Host || !self.is_empty();
         (self.valid[this], self.valid[other], self.dirty[other]) = (true, false, false);
         self.copies[this].get_or_insert([0; LEN])

@@ -94,7 +94,7 @@ fn a_result_of_a_failed_upload_is_not_synchronized() {
         let launched = {
             let module = super::load(&backend);
             let address = mirror.device_on(Access::Write, &stream).expect("queued").expect("it has bytes").get();
-            // SAFETY: one element of the mirror, which records the launch.
+            // SAFETY: a mirror's element, which records the launch.
             let launched = unsafe { stream.launch(&module, "add", &[address, 0]) }.expect("a launch");
             mirror.used_by(&stream).expect("a live stream");
             launched

@@ -10,8 +10,8 @@ use ringmem::{Error, Result};
 
 use super::{BYTES, LEN, backend, pageable, pinned, stream};
 
-/// A cell is the state afterwards (`=`: unchanged) with `up` or `down` for a copy to the device or the host;
-/// or the error. `HD*` and `DD*` are dirty with nothing on the other side.
+/// A cell is the new state (`=`: unchanged) with `up` or `down` for a copy to the device or the host; or the error. `HD*` and `DD*` are dirty with
+/// nothing on the other side.
 pub const TABLE: &str = "
                      | U            | HO           | DO         | S  | HD            | DD            | HD*           | DD*
 host                 | HO           | =            | S down     | =  | =             | S down        | =             | S down

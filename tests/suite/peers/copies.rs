@@ -234,7 +234,7 @@ fn threads_copy_concurrently() {
             let (backend, peers, copying) = (&backend, &peers, &copying);
             scope.spawn(move || {
                 let mut is_first = true;
-                // A copy that excludes others would wait here for ever.
+                // An exclusive copy would wait here for ever.
                 let mut meet = |_| {
                     if std::mem::take(&mut is_first) {
                         copying.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Every backend call fails once: both ends are returned, and the next try succeeds.
+//! Each backend call fails once: both ends are returned, and the next try succeeds.
 
 use super::*;
 

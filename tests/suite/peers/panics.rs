@@ -1,4 +1,4 @@
-//! A clock that panics at each of its calls: a copy of borrowed memory completes within its call.
+//! A clock that panics at each call: a copy of borrowed memory completes within its call.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ struct Late {
     ready: Arc<Mutex<Option<Ticket>>>,
 }
 
-// SAFETY: the upstream memory's blocks, unchanged, but ready later.
+// SAFETY: the upstream memory's blocks, ready later.
 unsafe impl Memory for Late {
     type Visibility = Both;
 

@@ -93,7 +93,7 @@ fn one_deadline_covers_both_directions_of_a_chunk() {
     let timeout = Duration::from_millis(40);
     let backend = build(two());
     let peers = peers(&backend);
-    // A wait for the second part would be late in every try, a slow machine only in some.
+    // A wait for the second part is always late, a slow machine only sometimes.
     let is_in_time = |_| {
         let [let_go, over] = waits(&backend, &peers, timeout / 2, timeout);
         let_go < timeout && over < let_go + timeout

@@ -1,4 +1,4 @@
-//! Requests while another thread is allocating a slab.
+//! Requests while another thread allocates a slab.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::eventually;
 
 type Answer = Box<dyn FnOnce(&Device, Layout) -> ringmem::Result<Block> + Send>;
 
-/// Sends a channel for each allocation, and does what comes through it.
+/// Sends a channel for each allocation, and does what it receives.
 struct Gated {
     memory: Device,
     begun: Sender<Sender<Answer>>,
-    /// Calls of `backend`, which a waiting request makes again and again.
+    /// Calls of `backend`, which a waiting request repeats.
     polls: Arc<AtomicU64>,
 }
 
@@ -75,7 +75,7 @@ impl Rig {
         receiver
     }
 
-    /// Exact if no other request waits.
+    /// Exact without other waiting requests.
     fn is_waiting(&self, got: &Got) {
         let before = self.polls.load(Relaxed);
         eventually("it waits", || {
@@ -85,7 +85,7 @@ impl Rig {
         });
     }
 
-    /// Exact if no other request waits.
+    /// Exact without other waiting requests.
     fn gives_up(&self, answer: impl Fn() -> Option<ringmem::Result<()>>) {
         let before = self.polls.load(Relaxed);
         eventually("it gives up", || {

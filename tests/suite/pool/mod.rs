@@ -80,7 +80,7 @@ const KERNELS: &[Entry] = &[Entry { name: "hold", arguments: 1, run: hold }];
 
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], 8).expect("a mapped word").cast::<AtomicU64>();
-    // SAFETY: a live, aligned word, an atomic on both sides while the kernel runs.
+    // SAFETY: a live, aligned, atomic word while the kernel runs.
     let word = unsafe { place.as_ref() };
     let mut times = 0;
     while word.load(Acquire) == 0 {
@@ -95,7 +95,7 @@ impl Held {
         let module = Module::load(backend, &image, &Abi::of(LAYOUTS)).expect("our ABI");
         let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 1).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: the word is an atomic on both sides and records the launch.
+        // SAFETY: the atomic word records the launch.
         drop(unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch"));
         words.used_by(stream).expect("a live stream");
         let launch = stream.backend().mark(stream.id()).expect("a live stream");
@@ -120,7 +120,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let word = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
-        // SAFETY: an aligned word that lives as long as `self`, an atomic on both sides.
+        // SAFETY: an aligned, atomic word that lives as long as `self`.
         unsafe { word.as_ref() }.store(1, Release);
     }
 }

@@ -57,7 +57,7 @@ fn at_the_limit_the_longest_empty_slabs_are_freed() {
     let at: Vec<_> = slabs.iter().map(address).collect();
     let mut slabs = slabs.into_iter();
     let (first, second, third) = (slabs.next().unwrap(), slabs.next().unwrap(), slabs.next().unwrap());
-    // The thread caches two blocks of a class: prewarming shows that they have left it.
+    // The thread caches two blocks of a class; prewarming shows that they left.
     drop(second);
     pool.trim_to(u64::MAX);
     drop(first);
@@ -109,7 +109,7 @@ fn slabs_serve_every_alignment_up_to_2_mib() {
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 1000 || pair[0] == address(&first)), "no two share bytes: {places:x?}");
         assert_eq!((allocations(&backend), pool.statistics().slabs), (1, 1));
         for block in blocks {
-            // SAFETY: a block of this pool, freed once, unused.
+            // SAFETY: this pool's block, freed once, unused.
             unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
         }
         assert_eq!(pool.statistics().live, 1);
@@ -148,7 +148,7 @@ fn a_pool_over_small_alignments_serves_large_ones() {
     for (bytes, align) in [(1000, 4096), (1 << 20, 4096), (1000, 1 << 20), (3 << 20, 2 << 20)] {
         let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
         assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
-        // SAFETY: a block of this pool, freed once, unused.
+        // SAFETY: as above.
         unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Each way of making room alone: the request succeeds with it, and fails without it.
+//! Each way of making room: a request succeeds only with it.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};

@@ -152,7 +152,7 @@ fn a_panicking_clock_does_not_abort_a_thread_exit() {
     assert_eq!(backend.counters().device_live.bytes, 0);
 }
 
-/// Panics in each free. The first call of `backend` after arming waits for the test.
+/// Panics in each free. Once armed, the first call of `backend` waits for the test.
 struct Interrupted {
     memory: Device,
     is_armed: Arc<AtomicBool>,
@@ -343,7 +343,7 @@ mod forked {
         let stream = Stream::new(&backend, 0).unwrap();
         stream.synchronize().unwrap();
         let has_gone = fork(|| {
-            // SAFETY: the child exits without dropping it again.
+            // SAFETY: the child exits without another drop.
             drop(unsafe { std::ptr::read(&raw const stream) });
             true
         });
@@ -363,7 +363,7 @@ mod forked {
         let stop = Arc::new(AtomicU64::new(0));
         let busy = {
             let (pool, stop) = (pool.clone(), Arc::clone(&stop));
-            // Locks and biased locks are held at some of the forks.
+            // Some forks happen while locks and biased locks are held.
             thread::spawn(move || {
                 while stop.load(Relaxed) == 0 {
                     drop(give(&pool, 3 * KIB));
@@ -376,7 +376,7 @@ mod forked {
                 let asked = Bytes::new(pool.clone(), 2048);
                 let is_refused = matches!(asked, Err(ringmem::Error::Unsupported { .. }));
                 let is_quiet = pool.trim_to(0) == 0 && pool.statistics().acquires() == 0 && pool.snapshot().is_empty();
-                // SAFETY: the child exits without dropping them again.
+                // SAFETY: the child exits without another drop.
                 drop(unsafe { std::ptr::read(&raw const mine) });
                 // SAFETY: as above.
                 drop(unsafe { std::ptr::read(&raw const pool) });

@@ -43,7 +43,7 @@ fn no_block_is_allocated_twice_and_statistics_add_up() {
     assert_eq!(statistics.acquires(), THREADS * ROUNDS);
     assert_eq!((statistics.returns, statistics.live, statistics.requested_bytes), (THREADS * ROUNDS, 0, 0));
     assert_eq!(statistics.held_bytes, 0, "no part is lost");
-    // The scope does not wait for the threads' caches.
+    // The scope does not wait for threads' caches.
     super::eventually("every cached block is back", || {
         pool.trim_to(0);
         pool.statistics().reserved_bytes == 0
@@ -107,7 +107,7 @@ fn a_finished_thread_leaves_its_blocks_and_counts() {
 fn a_thread_finds_its_cache_in_each_of_forty_pools() {
     let backend = backend(64 * MIB);
     let mut pools: Vec<_> = (0..40).map(|_| builder(&backend).slab(64 * KIB).build().unwrap()).collect();
-    // The newest first: the caches are sorted by pool.
+    // Newest first: the caches are sorted by pool.
     let mut at: Vec<_> = pools.iter().rev().map(|pool| super::address(&give(pool, KIB))).collect();
     at.reverse();
     for round in 0..3 {
@@ -148,7 +148,7 @@ fn allocations_during_a_thread_exit_are_counted_and_freed() {
     for _ in 0..10 {
         let pool = pool.clone();
         thread::spawn(move || {
-            // Made before the cache, because destructors of a thread run in order of creation or reverse.
+            // Before the cache: a thread's destructors run in order of creation or reverse.
             LATE.with(|_| ());
             let kept = give(&pool, KIB);
             LATE.with(|late| late.borrow_mut().0 = Some((kept, pool.clone())));

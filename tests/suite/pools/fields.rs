@@ -186,10 +186,9 @@ fn a_buffer_has_all_operations_in_every_location() {
 fn a_launch_accepts_any_buffer_except_pageable_ones() {
     let backend = backend();
     let (stream, pools) = (Stream::new(&backend, 0).expect("a stream"), pools(&backend, &Config::host().with_managed(true)));
-    /// Adds 1 to a number.
     unsafe fn add(host: &dyn KernelHost, arguments: &[u64]) {
         let Some(number) = host.translate(arguments[0], 8) else { return };
-        // SAFETY: translated, and the launch's.
+        // SAFETY: translated; the launch's.
         unsafe { *number.cast::<u64>().as_mut() += 1 };
     }
     let kernels = &[Entry { name: "add", arguments: 1, run: add }];
@@ -197,7 +196,7 @@ fn a_launch_accepts_any_buffer_except_pageable_ones() {
     for location in LOCATIONS {
         let mut buffer = pools.buffer_in::<u64>(location, 10).expect("room");
         buffer.fill(6).expect("live");
-        // SAFETY: it accesses the first number, which the launch owns.
+        // SAFETY: it accesses only the launch's first number.
         let (buffer, first) = match unsafe { stream.launch_with(&module, "add", buffer, &[]) } {
             Ok(pending) => (pending.wait().expect("it ends"), 7),
             Err(refused) => {

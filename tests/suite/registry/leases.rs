@@ -81,7 +81,7 @@ fn take_of_a_lease_fails_in_a_fork() {
         unsafe { libc::_exit(i32::from(!is_refused)) };
     }
     let mut status = 0;
-    // SAFETY: our child, and a place for its status.
+    // SAFETY: our child; a place for its status.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "it has what is the other's, or waits");
     assert_eq!(lease.take().expect("here it is").to_vec().expect("live"), [1, 2, 3, 4]);

@@ -124,13 +124,13 @@ fn an_old_operation_does_not_taint_a_reused_block() {
         assert_eq!(buffer.device_address(), address, "the same block, while the fill is queued");
         let written = if by_address {
             let arguments = [address.expect("it has bytes").get(), 0];
-            // SAFETY: the kernel uses bytes of the buffer, which outlives the wait.
+            // SAFETY: the kernel uses the buffer, which outlives the wait.
             let launched = unsafe { stream.launch(&module, "add_one", &arguments) }.expect("queued");
             held.let_go();
             launched.wait().expect("it runs");
             buffer
         } else {
-            // SAFETY: the kernel uses bytes of its operand.
+            // SAFETY: the kernel uses its operand.
             let launched = unsafe { stream.launch_with(&module, "add_one", buffer, &[0]) }.expect("queued");
             held.let_go();
             launched.wait().expect("it runs")
@@ -152,7 +152,7 @@ unsafe fn add_one(host: &dyn KernelHost, arguments: &[u64]) {
     let first = host.translate(arguments[0], BYTES as u64).expect("the operand");
     assert_eq!(arguments[1], 0, "asked to panic");
     for at in 0..BYTES {
-        // SAFETY: translated for this many bytes, which the launch owns.
+        // SAFETY: translated for this many bytes of the launch.
         unsafe { *first.add(at).as_mut() += 1 };
     }
 }
@@ -167,7 +167,7 @@ fn a_launch_fails_on_tainted_operands_and_a_panic_taints_them() {
     let backend = build(builder());
     let (other, stream, module) = (stream(&backend), stream(&backend), module(&backend));
     let device = tainted(&backend, &other);
-    // SAFETY: the kernel uses bytes of its operand.
+    // SAFETY: the kernel uses its operand.
     let rejected = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect_err("nothing to add to");
     assert!(names(Err::<(), _>(rejected.error), &other));
     let mut device = rejected.value;
@@ -205,7 +205,7 @@ fn a_panicking_kernel_does_not_taint_read_only_operands() {
         stays: false,
         operands: &operands,
     };
-    // SAFETY: it accesses nothing before it panics.
+    // SAFETY: it only panics.
     let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("queued");
     backend.wait(ticket, None).expect_err("asked to panic");
     assert!(buffers[0].to_vec().is_ok() && matches!(buffers[1].to_vec(), Err(Error::Tainted { .. })));

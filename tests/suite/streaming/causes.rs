@@ -40,7 +40,7 @@ impl Dialogue for Miscounts {
 
 fn open(backend: &Clean, streamer: &Streamer, image: &Image, options: Options<'_>, miscounts: u64) -> Persistent<Miscounts> {
     let module = Module::load(backend, image, &ABI).expect("our ABI");
-    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
+    // SAFETY: the kernel accesses only announced chunks of the streamer.
     unsafe { Persistent::open(streamer, &module, &options, Miscounts(miscounts)) }.expect("it starts")
 }
 
@@ -84,7 +84,7 @@ fn close_reports_an_unexpected_answer() {
     let streamer = streamer(&backend, 1000, 2);
     let mut stage = transforming(&backend, &streamer, 0);
     let unasked = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(7).word() };
-    // SAFETY: the channel stays in place, and no bytes are accessed.
+    // SAFETY: the channel stays in place; no bytes are accessed.
     unsafe { stage.channel_mut() }.try_send(unasked).expect("room");
     let refused = stage.close().map(drop);
     assert!(matches!(refused, Err(Cause::Order { got: 9, expected: None })), "{refused:?}");
@@ -103,7 +103,7 @@ unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
     let [input, output, _] = control.addresses();
     let word = if arguments[4] == 0 { input + 128 } else { output };
     let word = host.translate(word, 8).expect("a ring's index").cast::<AtomicU64>();
-    // SAFETY: mapped, aligned, an atomic on all sides.
+    // SAFETY: mapped, aligned, an atomic.
     unsafe { word.as_ref() }.store(LIE, Release);
     control.enter(State::Ready);
     let (mut acted, mut times) = (0, 0);

@@ -1,4 +1,4 @@
-//! Every backend call fails once: the run stops at a chunk boundary, and continues there.
+//! Each backend call fails once: the run stops at a chunk boundary, and continues there.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -99,7 +99,7 @@ fn on_progress_can_cancel_at_a_chunk_boundary() {
 fn a_wrong_checksum_is_an_error() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 4, 3);
-    // The check value of CRC-32C.
+    // CRC-32C's check value.
     let mut check = &b"123456789"[..];
     let streamed = streamer.run(Job::new(&mut check).expect(0xe306_9283), &mut Through).expect("no fault");
     assert_eq!((streamed.read, streamed.written), (Some(0xe306_9283), None));

@@ -48,7 +48,7 @@ pub fn changing(backend: &Clean, streamer: &Streamer, ring: u64, broken: u64) ->
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.input_capacity, options.output_capacity) = (&arguments, ring, ring);
-    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
+    // SAFETY: the kernel accesses only announced chunks of the streamer.
     unsafe { Persistent::open(streamer, &module, &options, Change { operation: Operation::Add(7), broken }) }.expect("it starts")
 }
 
@@ -143,7 +143,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
     let arguments = [streamer.address(), streamer.size(), rows.device_address().map_or(0, DeviceAddress::get)];
     let mut options = Options::new("reduce");
     options.arguments = &arguments;
-    // SAFETY: the kernel reads announced chunks of the streamer's memory, and the rows, which are kept.
+    // SAFETY: the kernel reads announced chunks of the streamer, and the rows, which are kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Give(number, take)) }.expect("it starts");
     stage.keep_alive(rows);
     let mut source = bytes;
@@ -239,7 +239,7 @@ fn a_late_answer_does_not_count_for_another_chunk() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
+    // SAFETY: the kernel accesses only announced chunks of the streamer.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Panics) }.expect("it starts");
     stage.command(Command::PAUSE).expect("it answers nothing from here on");
     let bytes = noise(2000);
@@ -260,7 +260,7 @@ fn an_unexpected_answer_does_not_count_for_the_next_job() {
     let bytes = noise(1000);
     streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect("no fault");
     let once_more = Apply { id: 0, offset: 0, length: 0, operation: Operation::Add(0).word() };
-    // SAFETY: the channel stays in place, and no bytes are accessed.
+    // SAFETY: the channel stays in place; no bytes are accessed.
     let channel = unsafe { stage.channel_mut() };
     assert!(channel.try_send(once_more).is_ok());
     let begun = Instant::now();
@@ -284,7 +284,7 @@ fn an_unsent_chunk_is_not_sent_in_the_next_job() {
     let (mut stage, bytes) = (changing(&backend, &streamer, 1, u64::MAX), noise(1000));
     stage.command(Command::PAUSE).expect("it takes nothing from here on");
     let nothing = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(0).word() };
-    // SAFETY: the channel stays in place, and no bytes are accessed.
+    // SAFETY: the channel stays in place; no bytes are accessed.
     unsafe { stage.channel_mut() }.try_send(nothing).expect("room for one");
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("no room for another");
     assert!(matches!(stopped.cause, Cause::Stalled { working: 0, .. }), "{stopped:?}");
@@ -328,7 +328,7 @@ fn a_sent_chunk_keeps_its_place_after_a_panic() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.strategy) = (&arguments, Some(TransferStrategy::Async));
-    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
+    // SAFETY: the kernel accesses only announced chunks of the streamer.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Strikes(true)) }.expect("it starts");
     let bytes = noise(1000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));

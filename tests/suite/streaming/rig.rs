@@ -40,7 +40,7 @@ fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     for i in 0..arguments[1] as usize {
         // SAFETY: translated for so many bytes.
         let byte = unsafe { place.add(i) };
-        // SAFETY: the chunk is otherwise unused.
+        // SAFETY: an otherwise unused chunk.
         unsafe { byte.write(byte.read().wrapping_add(1)) };
     }
 }

@@ -70,7 +70,7 @@ fn dropping_a_file_sink_in_a_fork_keeps_the_file() {
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: our child, and a place for its status.
+    // SAFETY: our child; a place for its status.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!((status, names(place.path()).len()), (0, 1));
     sink.commit().expect("it is there");

@@ -139,7 +139,7 @@ fn a_mapped_file_is_streamed_through_windows() {
     let backend = backend();
     let bytes = noise(1_000_003);
     let file = file(&bytes);
-    // SAFETY: this test's own file.
+    // SAFETY: the test's file.
     let mut source = unsafe { ringmem::streaming::Mapped::new(File::open(file.path()).expect("it is there")) }.expect("a length");
     for (chunk, begin) in [(4096, 0), (100_000, 0), (65_537, 70_001)] {
         let mut sink = bytes[..begin].to_vec();
@@ -147,7 +147,7 @@ fn a_mapped_file_is_streamed_through_windows() {
         streamer(&backend, chunk, 2).run(job, &mut Through).expect("no fault");
         assert!(sink == bytes);
     }
-    // A promise broken before a window is mapped is an error, not a signal.
+    // A promise broken before a mapping is an error, not a signal.
     file.as_file().set_len(500_000).expect("shorter");
     let stopped = streamer(&backend, 4096, 2).run(Job::new(&mut source), &mut Through).expect_err("it is shorter");
     assert!(matches!(stopped.cause, Cause::Truncated { at: 500_000, promised: 1_000_003 }), "{stopped:?}");

@@ -15,7 +15,7 @@ use super::ASLEEP;
 
 const COUNT: u64 = u32::MAX as u64;
 
-/// Clears the count during sleep, as a killed process's successor or a malicious peer does.
+/// Clears the count during sleep, like a killed process's successor or a malicious peer.
 #[derive(Default)]
 struct Cleared;
 

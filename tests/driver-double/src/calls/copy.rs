@@ -1,5 +1,4 @@
-//! Copies and fills. Those without a stream use the legacy one; fills and copies between device addresses do
-//! not wait.
+//! Copies and fills. Without a stream they use the legacy one; fills and copies between device addresses do not wait.
 
 use std::ffi::c_void;
 

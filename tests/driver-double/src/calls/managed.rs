@@ -149,7 +149,7 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         for i in 0..size / 4 {
-            // SAFETY: within the bytes that the caller says there are.
+            // SAFETY: within the caller's bytes.
             unsafe { give(data.cast::<i32>().wrapping_add(i), list.get(i).copied().unwrap_or(NOWHERE))? };
         }
         Ok(())

@@ -9,13 +9,12 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::ordered::Ordered;
 
-/// The third is write-combined, which has another address on devices; its slow reads and late stores are not
-/// modelled.
+/// The third is write-combined, with another address on devices; its slow reads and late stores are not modelled.
 const HOST_ALLOC_FLAGS: u32 = 7;
 const DEVICE_MAP: u32 = 2;
 const HOST_REGISTER_FLAGS: u32 = 0b1011;
 
-/// Waits for every kernel that may use the block, as a real driver may.
+/// Waits for every kernel that may use the block, as drivers may.
 fn take_back(driver: &Driver, address: u64, kinds: &[Kind], otherwise: Code) -> Answer {
     let Some(block) = kinds.iter().find_map(|&kind| driver.space.begins(address, kind)) else {
         if driver.space.was_ordered(address) {

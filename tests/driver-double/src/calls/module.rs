@@ -15,7 +15,7 @@ const WARP: u32 = 32;
 
 /// # Safety
 ///
-/// `parameters` is null, or one pointer per size, each null or valid for reads of that many bytes.
+/// `parameters` is null, or one pointer per size, each null or valid for reads of that length.
 unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u64>> {
     if parameters.is_null() && !sizes.is_empty() {
         return Err(Code::INVALID_VALUE);
@@ -37,12 +37,11 @@ unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u
         .collect()
 }
 
-/// Loads a module into the current context; writes the error to `log`.
+/// Loads a module; writes the error to `log`.
 ///
 /// # Safety
 ///
-/// `module` is null, which is rejected, or valid for a write; `image` is null, a C string, or a binary that
-/// contains a zero.
+/// `module` is null, which is rejected, or valid for a write; `image` is null, a C string, or a binary with a zero.
 unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &mut String) -> Answer {
     if module.is_null() || image.is_null() {
         return Err(Code::INVALID_VALUE);
@@ -80,7 +79,7 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
     if driver.devices[function.device as usize].grows_local(function.local) {
-        // A driver allocates local memory for all threads of the device.
+        // A driver allocates local memory for all threads.
         driver.engine.idle(Some(function.device), driver.settings.deadline);
     }
     let launch = Launch { program: function.program.clone(), arguments, groups: groups.into(), threads };
@@ -204,7 +203,7 @@ calls! {
     ) |driver| {
         driver.demand(COOPERATIVE_LAUNCH)?;
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
-        // Its blocks may wait for each other.
+        // Blocks may wait for each other.
         if u64::from(grid_x) > MULTIPROCESSORS * BLOCKS_EACH {
             return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }

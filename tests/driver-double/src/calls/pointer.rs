@@ -51,7 +51,7 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
 
 /// # Safety
 ///
-/// `place` is null, which is rejected, or valid for a write as wide as the attribute.
+/// `place` is null, which is rejected, or valid for a write of the attribute.
 unsafe fn write(place: *mut c_void, value: Value) -> Answer {
     match value {
         // SAFETY: caller's promise.
@@ -90,7 +90,7 @@ calls! {
         }
         let span = driver.space.listed(address, 1).ok();
         for i in 0..count as usize {
-            // SAFETY: the caller's promise: `count` of both.
+            // SAFETY: caller's promise: `count` of both.
             let number = unsafe { numbers.add(i).read() };
             // SAFETY: as above.
             let place = unsafe { data.add(i).read() };

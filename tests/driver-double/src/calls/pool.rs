@@ -11,7 +11,7 @@ use crate::operation::Operation;
 use crate::ordered::Ordered;
 use crate::pool::Pool;
 
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, the only one of a pool.
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, a pool's only one.
 const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
@@ -48,7 +48,7 @@ pub struct PoolProps {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// The device or host that has access.
+    /// The device or host with access.
     pub location: Location,
     /// 0 none, 1 reads, 3 all.
     pub flags: u32,
@@ -168,7 +168,7 @@ calls! {
         let pool = driver.pools.find(pool)?;
         let state = pool.state();
         let word = match attribute(number)? {
-            // SAFETY: the caller's promise: these have four bytes.
+            // SAFETY: caller's promise of four bytes.
             Attribute::Reuse(index) => return unsafe { give(value.cast::<i32>(), state.reuse[index]) },
             Attribute::Threshold => state.threshold,
             Attribute::Reserved => state.reserved,
@@ -176,7 +176,7 @@ calls! {
             Attribute::Used => state.used,
             Attribute::UsedHigh => state.used_high,
         };
-        // SAFETY: the caller's promise: these have eight.
+        // SAFETY: caller's promise of eight bytes.
         unsafe { give(value.cast::<u64>(), word) }
     }
 
@@ -188,11 +188,11 @@ calls! {
         }
         let mut state = pool.state();
         if let Attribute::Reuse(index) = attribute {
-            // SAFETY: the caller's promise: four bytes.
+            // SAFETY: caller's promise of four bytes.
             state.reuse[index] = unsafe { value.cast::<i32>().read_unaligned() };
             return Ok(());
         }
-        // SAFETY: the caller's promise: eight bytes.
+        // SAFETY: caller's promise of eight bytes.
         let word = unsafe { value.cast::<u64>().read_unaligned() };
         match attribute {
             Attribute::Threshold => state.threshold = word,

@@ -1,4 +1,4 @@
-//! Memory that a kernel accesses, and nothing else.
+//! The only memory that a kernel accesses.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::ptr::NonNull;
