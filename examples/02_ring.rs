@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(matches!(producer.push(8), Err(PushError::Full(8))));
     assert_eq!(consumer.pop(), Ok(0));
 
-    // Reads up to four messages in place, releases some.
+    // Reads up to four messages in place, then releases some.
     let seen = consumer.peek(4)?;
     println!("waiting: {:?}", seen.as_slices());
     seen.release(4);

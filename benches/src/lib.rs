@@ -170,7 +170,7 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-/// Returns the number of messages that fills a turn, at least `first`.
+/// Returns the number of messages that fills a turn; tries `first` and more.
 fn messages_for(first: u64, turn: &mut dyn FnMut(u64) -> f64) -> u64 {
     let wanted = TURN.as_nanos() as f64;
     let mut messages = first;

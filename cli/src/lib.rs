@@ -142,8 +142,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name. Text fits the width
-/// of a terminal.
+/// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name. If `out` is a
+/// terminal, text fits its width.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     image: &Image,

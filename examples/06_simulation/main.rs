@@ -1,5 +1,5 @@
-//! A simulation that grows from a thousand nodes to a million: thirteen buffers grow together, over a pool with a memory limit. A host reference
-//! checks it.
+//! A simulation that grows from a thousand nodes to a million: thirteen buffers grow together, over a pool with a memory limit.
+//! A reference on the host checks the results.
 //!
 //! `cargo run --release --features std --example 06_simulation`; `-- --nodes N` sets the final size, `-- --snapshot FILE` writes a memory snapshot
 //! for `ringmem view`.

@@ -1,4 +1,3 @@
-
 use iceoryx2::port::publisher::PublisherCreateError;
 use iceoryx2::port::subscriber::SubscriberCreateError;
 use iceoryx2::port::{LoanError, ReceiveError, SendError};

@@ -22,7 +22,7 @@ pub struct ServiceType {
     pub size: usize,
     /// Alignment of the payload in bytes.
     pub align: usize,
-    /// The attributes `ringmem.`, by which the two sides compare their messages.
+    /// The attributes that begin with `ringmem.`; the two sides compare them.
     pub attributes: Vec<(String, String)>,
     /// Whether a full subscriber loses its oldest sample; a link needs `false`.
     pub overflow: bool,

@@ -7,7 +7,7 @@ use crate::{Failure, failed};
 
 const STANDARD: &str = "-";
 
-/// A file is read again for the comparison, standard input is not.
+/// A file is read again for the comparison. Standard input is compared as it is read.
 pub(super) enum Input {
     File(FileSource),
     Standard(Sequential<Stdin>),

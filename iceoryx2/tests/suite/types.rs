@@ -1,4 +1,3 @@
-
 use iceoryx2::prelude::*;
 use ringmem::{RingMessage, SharedLayout};
 use ringmem_iceoryx2::{Error, Link, Message, Options, ServiceType};

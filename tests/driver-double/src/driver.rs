@@ -65,7 +65,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Because `getpid` would be a system call in every call.
+/// A fork handler: `getpid` would be a system call in every call.
 #[cfg(unix)]
 extern "C" fn in_child() {
     PLAIN.store(false, Release);

@@ -1,5 +1,3 @@
-//! The exported functions.
-
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem;

@@ -1,5 +1,3 @@
-//! Arithmetic on NCCL's element types.
-
 use crate::give_up;
 
 pub const SIZES: [usize; 10] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2];

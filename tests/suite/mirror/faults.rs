@@ -1,4 +1,4 @@
-//! Each backend call of a mirror fails once, and changes no state, elements and memory.
+//! Each backend call of a mirror fails once, and changes no state, element or memory.
 
 use ringmem::error::MirrorFault;
 

@@ -148,7 +148,7 @@ fn allocations_during_a_thread_exit_are_counted_and_freed() {
     for _ in 0..10 {
         let pool = pool.clone();
         thread::spawn(move || {
-            // Before the cache: a thread's destructors run in order of creation or reverse.
+            // Made before the cache: a thread's destructors run in order of creation or reverse.
             LATE.with(|_| ());
             let kept = give(&pool, KIB);
             LATE.with(|late| late.borrow_mut().0 = Some((kept, pool.clone())));
