@@ -1,6 +1,4 @@
-//! Alignments in bytes.
-//!
-//! An alignment is a power of two; for other values the functions return `None` or `false`.
+//! Alignments in bytes: powers of two. For other values the functions return `None` or `false`.
 
 /// A cache line on most hosts.
 pub const LINE: u64 = 64;

@@ -38,7 +38,7 @@ pub enum AttachError {
     },
     /// No header of this kind, or an incomplete one.
     Magic {
-        /// The magic of this kind of header.
+        /// The expected magic.
         expected: u64,
         /// The value found.
         got: u64,
@@ -90,7 +90,7 @@ pub enum AttachError {
     Corrupt(Corrupt),
 }
 
-/// A peer's index claims more messages than the ring holds.
+/// A peer's index beyond the ring's capacity.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -149,7 +149,7 @@ impl error::Error for Corrupt {}
 
 /// The error of an index outside the ring: [`Corrupt`], or [`Infallible`] if only ends in this process write the ring.
 ///
-/// Errors of rings take it as a parameter. With `Infallible` they cannot be `Corrupt`, and a `match` needs no arm for it:
+/// Errors of rings take it as a parameter. With `Infallible`, a `match` needs no arm for `Corrupt`:
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -177,7 +177,7 @@ impl error::Error for Corrupt {}
 /// }
 /// ```
 pub trait Corruption: error::Error + Copy + Eq + Into<Corrupt> + Send + Sync + Sealed + 'static {
-    /// Returns the error; `Infallible` returns `otherwise`, so that an end stays sound even then.
+    /// Returns the error. `Infallible` returns `otherwise`, so that an end stays sound.
     #[doc(hidden)]
     fn found<T>(corrupt: Corrupt, otherwise: T) -> Result<T, Self>;
 }

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` aligned to 128 bytes, and padded to a multiple of them, so that it shares no cache line: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
+/// A `T` that shares no cache line: aligned and padded to 128 bytes, because processors fetch 64-byte lines in pairs.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -15,7 +15,7 @@ use crate::{Field, Layout, LayoutDescriptor, check};
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Only wrapped arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes, without padding, are [`DeviceBytes`](crate::DeviceBytes).
+/// It is [`DeviceBytes`](crate::DeviceBytes) only for arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);

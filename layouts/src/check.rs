@@ -59,7 +59,7 @@ pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
     }
 }
 
-/// A field ends at `end`; the next, or the struct's end, is at `next`.
+/// Checks that a field, which ends at `end`, adjoins the next, or the struct's end, at `next`.
 #[track_caller]
 pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
     let text = Text::new();
@@ -99,7 +99,7 @@ pub const fn number_of_message(name: &str, kind: u64) {
     }
 }
 
-/// Checks that `message` has the kind of none of the others, except of an array of it.
+/// Checks that no other layout than `message` or an array of it has its kind.
 #[track_caller]
 pub const fn another_kind(message: (u64, LayoutDescriptor), others: &[(u64, LayoutDescriptor)]) {
     let (kind, layout) = (message.0, element(&message.1));

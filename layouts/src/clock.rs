@@ -1,7 +1,6 @@
-//! Hybrid logical clocks: timestamps that follow physical time and stay unique and ordered if it stalls or steps back.
+//! Hybrid logical clocks: timestamps that follow physical time, unique and ordered even if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word shared by threads and processes. Its stamps differ, and a call that happens before another gets the
-//!    smaller one.
+//! 1. [`HybridClock`] is one word for threads and processes. Its stamps are unique, in the happens-before order of the calls.
 //! 2. Time is an argument, in microseconds.
 //! 3. Stamps do not synchronise memory.
 //!
@@ -39,12 +38,12 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 ///
 /// # Why stamps are unique
 ///
-/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it. Each stamp
-/// is the value left by one change of one call, and a call that happens before another changes the word first.
+/// Two operations change the word, and both increase it: an addition of 1, and a compare-exchange from below a floor to that floor. Each
+/// stamp is the value after one change.
 ///
 /// # How far stamps run ahead of the time
 ///
-/// A clock ticked more than 4096 times per microsecond runs ahead by the excess, until the time catches up.
+/// Above 4096 ticks per microsecond, a clock runs ahead by the excess, until the time catches up.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -64,7 +63,7 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct HybridClock<W = u64> {
-    /// [`Stamp::bits`] of the last stamp. Written by every agent of one coherence domain, by read-modify-write; never decreases.
+    /// [`Stamp::bits`] of the last stamp; never decreases. Written by every agent of one coherence domain, by read-modify-write.
     pub last: W,
 }
 

@@ -1,9 +1,9 @@
 //! [`ControlBlock`]: commands, state, faults and progress, shared between host and kernel.
 //!
-//! 1. The host writes the first line, one lane the second; before a launch the host resets both.
+//! 1. The host writes the first line, one lane the second; the host resets both before a launch.
 //! 2. [`HostSide`] and [`DeviceSide`] store to their own line only; other code sees [`ReadOnly`] words.
 //! 3. Several words are not from one instant.
-//! 4. With 128-byte cache lines the two sides share one line: correct, but slower.
+//! 4. With 128-byte cache lines both sides share one line: correct, but slower.
 
 mod device_side;
 mod host_side;
@@ -71,7 +71,7 @@ pub struct ControlBlock<W = u64> {
     /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the current batch; exact if the kernel is
     /// idle, paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
-    /// Messages of the last batch that are not counted in `processed`. Device.
+    /// Messages of the last batch that `processed` lacks. Device.
     pub in_flight: W,
     /// Hybrid logical clock, see [`crate::clock`]. Device, with `processed`.
     pub clock: W,
@@ -101,7 +101,7 @@ crate::layout_table! {
     120 abi_seen: W, "device, on start";
 }
 
-// SAFETY: sixteen words of plain data without padding or pointers, if `W` is plain data.
+// SAFETY: sixteen words without padding or pointers, if `W` is plain data.
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ControlBlock<W> {}
 
@@ -135,7 +135,7 @@ impl ControlBlock<u64> {
         State::from_word(self.state)
     }
 
-    /// Returns the epoch of `state`; differs from `epoch` before the start or after the kernel was abandoned.
+    /// Returns the epoch of `state`. It differs from `epoch` before the start and after the kernel was abandoned.
     #[must_use]
     pub const fn kernel_epoch(&self) -> u32 {
         (self.state >> 32) as u32

@@ -1,7 +1,7 @@
 //! [`LayoutDescriptor`]: a layout as data.
 //!
 //! 1. Only numbers, words, arrays, and structs that the compiler has checked have one.
-//! 2. The hash covers each field's offset and name and the hash of its *type*, at any depth.
+//! 2. The hash covers offset and name of each field and the hash of its *type*, at any depth.
 
 use core::mem::{align_of, size_of};
 
@@ -35,7 +35,7 @@ impl AbiHash {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Adds a name and its length: `ab`, `c` and `a`, `bc` differ.
+    /// Adds a name and its length, so that `ab`, `c` and `a`, `bc` differ.
     #[must_use]
     pub const fn name(self, name: &str) -> Self {
         self.bytes(name.as_bytes()).number(name.len() as u64)
@@ -54,13 +54,11 @@ impl Default for AbiHash {
     }
 }
 
-/// A type with a described layout.
-///
-/// Derive [`SharedLayout`](crate::SharedLayout) for a struct.
+/// A type with a described layout. Derive [`SharedLayout`](crate::SharedLayout) for a struct.
 ///
 /// # Safety
 ///
-/// Any bytes are a valid value, and evaluating `DESCRIPTOR` fails unless every byte belongs to a number.
+/// Any bytes are a valid value, and `DESCRIPTOR` does not evaluate unless every byte belongs to a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type that host and device share",
     label = "has no layout",
@@ -120,9 +118,9 @@ pub enum Shape {
 /// One field of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name of the field in the struct.
+    /// The name in the struct.
     pub name: &'static str,
-    /// Offset in bytes from the start of the struct.
+    /// Offset in bytes in the struct.
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
@@ -132,7 +130,7 @@ pub struct Field {
     pub type_hash: u64,
     /// The layout of the type.
     pub layout: &'static LayoutDescriptor,
-    /// The agent that writes the field, and when.
+    /// Which agent writes the field, and when.
     pub writer: &'static str,
 }
 
@@ -217,14 +215,14 @@ macro_rules! numbers {
     )*};
 }
 
-// A word has the bytes of a `u64`, so `u64` hashes as "word" too.
+// A word has the bytes of a `u64`, which hashes as "word" too.
 numbers! {
     u8 => "u8", u16 => "u16", u32 => "u32", u64 => "word",
     i8 => "i8", i16 => "i16", i32 => "i32", i64 => "i64",
     f32 => "f32", f64 => "f64",
 }
 
-// SAFETY: as its elements, which follow each other without padding.
+// SAFETY: as its elements, which are adjacent.
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "array",

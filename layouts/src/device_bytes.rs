@@ -5,7 +5,7 @@ use crate::Layout;
 
 /// Plain bytes: every bit pattern is a valid value, without padding or pointers.
 ///
-/// Numbers, arrays of numbers and `Copy` structs with [`SharedLayout`](crate::SharedLayout) implement it.
+/// Numbers, arrays of them and `Copy` structs with [`SharedLayout`](crate::SharedLayout) implement it.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -43,11 +43,11 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn as_bytes(&self) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: by `Layout` no byte is padding, so all are initialised. A `Copy` type of numbers has no interior mutability.
+        // SAFETY: by `Layout` no byte is padding: all are initialised. A `Copy` type of numbers has no interior mutability.
         unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 
-    /// Returns the bytes of the value for writing.
+    /// Returns the writable bytes of the value.
     #[inline(always)]
     fn as_bytes_mut(&mut self) -> &mut [u8] {
         const { Self::CHECKED };
@@ -55,19 +55,19 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
         unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
     }
 
-    /// Returns the bytes of a slice of values.
+    /// Returns the bytes of values.
     #[inline(always)]
     fn slice_as_bytes(values: &[Self]) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes`; elements follow each other without padding.
+        // SAFETY: as in `as_bytes`; elements are adjacent.
         unsafe { slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
     }
 
-    /// Returns the bytes of a slice of values for writing.
+    /// Returns the writable bytes of values.
     #[inline(always)]
     fn slice_as_bytes_mut(values: &mut [Self]) -> &mut [u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes_mut`; elements follow each other without padding.
+        // SAFETY: as in `as_bytes_mut`; elements are adjacent.
         unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
     }
 }

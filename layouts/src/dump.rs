@@ -1,6 +1,6 @@
 //! [`Dump`]: a readable report of a kernel's state.
 //!
-//! 1. A dump holds values that were read earlier, not at one instant.
+//! 1. Its values were read earlier, not at one instant.
 //! 2. Its last line is the first matching [`Conclusion`], facts before guesses.
 //! 3. [`Twins`] are rings of the kernel's own.
 
@@ -38,7 +38,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Reads a valid header's indices; inconsistent only if the consumer advances during every attempt.
+    /// Reads the indices of a valid header; inconsistent only if the consumer advances during every attempt.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
         let capacity = header.constants.capacity.load();
@@ -119,9 +119,9 @@ pub struct Dump {
     pub control: ControlBlock<u64>,
     /// The telemetry, if it could be read.
     pub telemetry: Result<TelemetryBuffer<u64>, Busy>,
-    /// The (host's) ring from host to kernel.
+    /// The (host's) ring to the kernel.
     pub input: Indices,
-    /// The (host's) ring from kernel to host.
+    /// The (host's) ring from the kernel.
     pub output: Indices,
     /// The kernel's own rings, if any.
     pub twins: Twins,
@@ -168,7 +168,7 @@ pub enum Side {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Conclusion {
-    /// The host has ended the epoch; the kernel exits without further writes.
+    /// The host has ended the epoch; the kernel exits without further stores.
     Abandoned,
     /// An undefined state number.
     UnknownState(u32),
@@ -180,9 +180,9 @@ pub enum Conclusion {
     Corrupt(Side),
     /// The kernel has written nothing yet.
     NotStarted,
-    /// The heartbeat is stale with messages in flight: the kernel hangs in or after the handler.
+    /// The heartbeat is stale with messages in flight: the kernel hangs in or behind its handler.
     StuckInHandler {
-        /// Messages taken and not yet counted.
+        /// Taken messages not yet counted.
         in_flight: u64,
     },
     /// The heartbeat is stale without messages in flight.
@@ -198,12 +198,12 @@ pub enum Conclusion {
     },
     /// The output ring is full.
     OutputFull,
-    /// The kernel processes the rest before it exits.
+    /// The kernel processes the rest, then exits.
     Draining {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// The kernel is idle, and messages wait in the host's ring.
+    /// The kernel is idle while messages wait in the host's ring.
     Unmoved {
         /// Messages not moved.
         waiting: u64,
@@ -212,7 +212,7 @@ pub enum Conclusion {
     Working {
         /// Messages in the input ring.
         waiting: u64,
-        /// Messages taken and not yet counted.
+        /// Taken messages not yet counted.
         in_flight: u64,
     },
     /// The kernel is idle without messages.

@@ -28,7 +28,7 @@ impl Format for RingFlags {
 impl Format for ControlBlock<u64> {
     fn format(&self, f: Formatter<'_>) {
         let ((sequence, command), (faults, fault)) = (self.given(), self.faults());
-        // One `write!` makes one entry in defmt's string table.
+        // One `write!` is one entry in defmt's string table.
         write!(
             f,
             "ControlBlock {{ abi: {=u64:#x}, capabilities: {}, command: {{ sequence: {=u32}, command: {} }}, epoch: {=u64}, \

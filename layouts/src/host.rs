@@ -30,8 +30,8 @@ pub type HostWord = portable_atomic::AtomicU64;
 /// The host: an address is a pointer.
 ///
 /// Without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock; an interrupt handler that needs a lock
-/// held by the interrupted code deadlocks. On a single core enable its feature `unsafe-assume-single-core`: each access then disables
-/// interrupts.
+/// held by the interrupted code deadlocks. On a single core enable its feature `unsafe-assume-single-core`, which disables interrupts
+/// instead.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -58,8 +58,8 @@ impl Machine for Host {
     }
 }
 
-/// The [`Host`], for rings that only their own ends write: `split` and `bounded` return such ends. Their errors cannot be
-/// [`Corrupt`](crate::attach::Corrupt). Ends that attach to memory are those of [`Host`].
+/// The [`Host`], for rings that only their own ends write, as those of `split` and `bounded`. Their errors cannot be
+/// [`Corrupt`](crate::attach::Corrupt).
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -88,7 +88,7 @@ impl Machine for Local {
     }
 }
 
-/// A slot on the host: the bytes of a `T`, initialised or not.
+/// A slot on the host: a `T`, initialised or not.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -112,7 +112,7 @@ impl<T> HostCell<T> {
     }
 }
 
-// SAFETY: both pointers come from `UnsafeCell::get`; nothing is accessed.
+// SAFETY: both pointers are `UnsafeCell::get`'s; nothing is accessed.
 unsafe impl<T> SlotCell<T> for HostCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(MaybeUninit::new(value)))
@@ -162,7 +162,7 @@ unsafe impl Word for HostWord {
     }
     #[inline]
     fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
-        // ThreadSanitizer does not see fences, so the accesses have the orderings.
+        // On the accesses too: ThreadSanitizer does not see fences.
         for (word, value) in words {
             Word::store_release(word, value);
         }

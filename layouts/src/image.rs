@@ -57,7 +57,7 @@ impl Abi {
 pub struct Image {
     /// PTX text, with the ABI hash in the symbol `RINGMEM_ABI`.
     pub ptx: &'static [u8],
-    /// The same kernels for a host backend.
+    /// The kernels for a host backend.
     pub host: &'static [Entry],
     /// The layouts of both.
     pub abi: Abi,

@@ -1,6 +1,6 @@
 //! [`Kernel`] and [`Persistent`]: the name of a kernel and the types of its arguments or messages.
 //!
-//! A [`Persistent`] kernel accesses its rings and control block only, so a channel opens it without `unsafe`. The launch of a [`Kernel`] is
+//! A [`Persistent`] kernel accesses only its rings and control block, so a channel opens it without `unsafe`. Launching a [`Kernel`] is
 //! `unsafe`. `ringmem_kernels::kernels!` declares both.
 //!
 //! 1. Every argument is a number, an [`Epoch`], or a [`DevicePointer`].
@@ -62,25 +62,25 @@ impl<A: Arguments> Kernel<A> {
         Self { name, _arguments: PhantomData }
     }
 
-    /// Returns its name in the image.
+    /// Returns the name in the image.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the number of its arguments.
+    /// Returns the number of arguments.
     #[must_use]
     pub const fn takes(&self) -> usize {
         A::COUNT
     }
 
-    /// Converts words to arguments, if their number is right.
+    /// Converts words to arguments; `None` for another number.
     #[must_use]
     pub fn arguments(&self, words: &[u64]) -> Option<A> {
         A::of_words(words)
     }
 
-    /// Returns the entry of its host form.
+    /// Returns the entry of the host form.
     #[must_use]
     pub const fn entry(&self, run: unsafe fn(&dyn KernelHost, &[u64])) -> Entry {
         Entry { name: self.name, arguments: A::COUNT, run }
@@ -125,32 +125,32 @@ impl<I, O> Persistent<I, O> {
     ///
     /// # Safety
     ///
-    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses its control block, its
-    /// telemetry and its rings by their protocols, and no other memory.
+    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses only its control block, its
+    /// telemetry and its rings, by their protocols.
     #[must_use]
     pub const unsafe fn new(name: &'static str, image: Image, is_flagged: bool) -> Self {
         Self { name, image, is_flagged, _messages: PhantomData }
     }
 
-    /// Returns its name in the image.
+    /// Returns the name in the image.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns its image.
+    /// Returns the image.
     #[must_use]
     pub const fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Returns whether its rings have a flag in each slot.
+    /// Returns whether the rings have a flag in each slot.
     #[must_use]
     pub const fn is_flagged(&self) -> bool {
         self.is_flagged
     }
 
-    /// Returns the kernel for a launch without a channel, with: control block, epoch, idle limit in nanoseconds, most messages per batch.
+    /// Returns the kernel for a launch without a channel: control block, epoch, idle limit in nanoseconds, most messages per batch.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)
@@ -167,7 +167,7 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
 ///
 /// # Safety
 ///
-/// The type is `#[repr(transparent)]` over `u64`, and a launch may pass any value of it.
+/// The type is `#[repr(transparent)]` over `u64`, and a launch may pass any value.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -181,12 +181,12 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
-    /// Whether a kernel with it is resident: runs until commanded to exit.
+    /// Whether a kernel with it is resident: it runs until a command ends it.
     const STAYS: bool = false;
 
-    /// Converts to the word passed.
+    /// Converts to the passed word.
     fn word(self) -> u64;
-    /// Converts from the word passed.
+    /// Converts from the passed word.
     fn of_word(word: u64) -> Self;
 }
 
@@ -202,7 +202,7 @@ unsafe impl Argument for u64 {
     }
 }
 
-/// A launch generation, for which the control block was prepared.
+/// The generation of a launch.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -229,7 +229,7 @@ impl Epoch {
     }
 }
 
-// SAFETY: transparent over a word, of which the low half counts.
+// SAFETY: transparent over a word, whose low half counts.
 unsafe impl Argument for Epoch {
     const STAYS: bool = true;
 
@@ -243,7 +243,7 @@ unsafe impl Argument for Epoch {
     }
 }
 
-/// A device address of one or more `T`. It may dangle: validity is part of the launch's promise.
+/// A device address of `T`s. It may dangle: the caller of a launch promises validity.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -259,7 +259,7 @@ pub struct DevicePointer<T> {
     _element: PhantomData<*const T>,
 }
 
-// SAFETY: a number; this side accesses nothing through it.
+// SAFETY: a number; the host accesses nothing through it.
 unsafe impl<T> Send for DevicePointer<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for DevicePointer<T> {}
@@ -279,14 +279,14 @@ impl<T> DevicePointer<T> {
         self.address
     }
 
-    /// Returns the pointer `count` elements on, wrapping.
+    /// Adds `count` elements, wrapping.
     #[must_use]
     #[inline(always)]
     pub const fn add(self, count: u64) -> Self {
         Self::new(self.address.wrapping_add(count.wrapping_mul(size_of::<T>() as u64)))
     }
 
-    /// Returns the same address with another element type.
+    /// Changes the element type.
     #[must_use]
     #[inline(always)]
     pub const fn cast<U>(self) -> DevicePointer<U> {
@@ -316,7 +316,7 @@ impl<T> fmt::Debug for DevicePointer<T> {
     }
 }
 
-// SAFETY: transparent over a word; any address may be named.
+// SAFETY: transparent over a word; any address is allowed.
 unsafe impl<T: 'static> Argument for DevicePointer<T> {
     #[inline(always)]
     fn word(self) -> u64 {
@@ -352,16 +352,16 @@ pub const fn message<T: RingMessage>() -> (u64, LayoutDescriptor) {
     note = "a tuple of up to twelve, of `u64`, `Epoch` and `DevicePointer<T>`: one alone is `(x,)`"
 )]
 pub trait Arguments: Copy + 'static {
-    /// The number of arguments.
+    /// Number of arguments.
     const COUNT: usize;
     /// Whether a kernel with these arguments is resident: one is an [`Epoch`].
     const STAYS: bool;
     /// An array of words.
     type Words: AsRef<[u64]>;
 
-    /// Converts to the words passed.
+    /// Converts to the passed words.
     fn words(self) -> Self::Words;
-    /// Converts from the words passed, if their number is right.
+    /// Converts from the passed words; `None` for another number.
     fn of_words(words: &[u64]) -> Option<Self>;
 }
 

@@ -1,5 +1,5 @@
-//! Layouts and protocols that a CPU and a GPU share while a kernel keeps running. The same code compiles for host and device, without `std`
-//! and allocator.
+//! Layouts and protocols that a CPU and a GPU share while a kernel runs. The same code compiles for host and device, without `std` and
+//! allocator.
 //!
 //! `ringmem` adds memory, streams and channels on the host, `ringmem-kernels` kernels. To share your own struct, derive [`SharedLayout`]:
 //!
@@ -19,14 +19,15 @@
 //!
 //! 1. A layout is a `#[repr(C)]` struct.
 //! 2. Memory that another agent writes contains 64-bit [`Word`]s only: plain reads of it would be undefined behaviour.
+//! 2. Memory that another agent writes contains only 64-bit [`Word`]s: plain reads of it would be undefined behaviour.
 //! 3. Any bytes are a valid value, all-zero bytes an empty one. Attaching checks their meaning.
 //! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
-//! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
+//! 5. Layouts are 0.x until they have run on a GPU, and append-only from 1.0 on.
 //! 6. The compiler checks each layout on every target: size, alignment, absence of padding, and offset and type of each field.
 //! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image whose combined
-//!    hash differs. [`layout_set!`] combines layouts.
+//!    hash ([`layout_set!`]) differs.
 //!
-//! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64`, the default, a snapshot.
+//! A struct of words is generic over its word `W`: [`HostWord`] makes the shared form, `u64`, the default, a snapshot.
 //!
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -2,7 +2,7 @@
 //!
 //! 1. [`Word`] and [`SlotCell`] are the only access to shared memory.
 //! 2. Only [`Word::publish_all`] makes writes visible to the other side.
-//! 3. The implementing type fixes a word's size: a model checker's is larger.
+//! 3. The type fixes a word's size: a model checker's is larger.
 
 use core::ptr::NonNull;
 
@@ -42,8 +42,8 @@ pub trait Machine {
 ///
 /// # Safety
 ///
-/// Every method is one untorn access (`publish_all`: one per word) with at least the named ordering, at a scope that includes every agent
-/// that shares the word.
+/// Every method is one untorn access (`publish_all`: one per word) with at least the named ordering, at a scope of all agents that share the
+/// word.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -59,7 +59,7 @@ pub trait Machine {
 /// assert_eq!((ready.load_acquire(), Word::load(&value)), (1, 7));
 /// ```
 pub unsafe trait Word {
-    /// Creates a word that holds `value`.
+    /// Creates a word.
     fn new(value: u64) -> Self;
     /// Relaxed load.
     fn load(&self) -> u64;
@@ -69,13 +69,12 @@ pub unsafe trait Word {
     fn store(&self, value: u64);
     /// Release store: on a device a full barrier at system scope.
     fn store_release(&self, value: u64);
-    /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words.
-    ///
-    /// On a device this is one fence and N relaxed stores.
+    /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words: on a device, one fence and N
+    /// relaxed stores.
     fn publish_all<const N: usize>(words: [(&Self, u64); N]);
 }
 
-/// A word with read-modify-write operations, atomic within one coherence domain, not over PCIe.
+/// A word with read-modify-writes, atomic within one coherence domain, not over PCIe.
 ///
 /// # Safety
 ///
@@ -93,11 +92,11 @@ pub unsafe trait Word {
 /// assert_eq!((ticket(&next), ticket(&next)), (0, 1));
 /// ```
 pub unsafe trait RmwWord: Word {
-    /// Stores `new` if the word holds `current`; acquire and release. Returns the previous value.
+    /// Stores `new` if the word holds `current`; acquire and release. Returns `current`.
     ///
     /// # Errors
     ///
-    /// The value found, if not `current`.
+    /// The value found instead.
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
     /// Adds with wrapping; acquire and release. Returns the previous value.
     fn fetch_add(&self, value: u64) -> u64;
@@ -109,7 +108,7 @@ pub unsafe trait RmwWord: Word {
 ///
 /// # Safety
 ///
-/// As [`Word`], where the agents are lanes of one device; both operations are atomic among them.
+/// As [`Word`], for the lanes of one device; both operations are atomic among them.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -128,17 +127,17 @@ pub unsafe trait Counter: Word {
     ///
     /// # Errors
     ///
-    /// The value found, if not `current`.
+    /// The value found instead.
     fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64>;
     /// Adds with wrapping; release.
     fn add_release(&self, value: u64);
 }
 
-/// A cell for one payload; closures let a model checker observe each access.
+/// A cell for one payload. Through its closures a model checker observes each access.
 ///
 /// # Safety
 ///
-/// Both methods pass a pointer to the same memory, valid for reads and writes of `T` while the cell lives, and access nothing themselves.
+/// Both methods pass the same pointer, valid for reads and writes of `T` while the cell lives, and access nothing themselves.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -152,7 +151,7 @@ pub unsafe trait Counter: Word {
 /// assert_eq!(cell.with(|value| unsafe { *value }), 8);
 /// ```
 pub unsafe trait SlotCell<T> {
-    /// Creates a cell that holds `value`.
+    /// Creates a cell.
     fn new(value: T) -> Self;
     /// Calls `read` with a pointer for reading.
     fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R;
@@ -160,7 +159,7 @@ pub unsafe trait SlotCell<T> {
     fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R;
 }
 
-/// A cell with the bytes of `T`, so consecutive cells are a slice of `T`.
+/// A cell with the bytes of `T`: consecutive cells are a slice of `T`.
 ///
 /// # Safety
 ///

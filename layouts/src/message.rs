@@ -21,7 +21,7 @@ pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
 
 use crate::DeviceBytes;
 
-/// A message of a ring that is shared with a kernel or another process.
+/// A message of a ring shared with a kernel or another process.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -35,7 +35,7 @@ use crate::DeviceBytes;
 /// assert_eq!(Tick::KIND, 7);
 /// ```
 ///
-/// A type with invalid byte patterns is refused:
+/// Types with invalid byte patterns are refused:
 ///
 /// ```compile_fail
 /// # use ringmem_layouts as ringmem;
@@ -47,7 +47,7 @@ use crate::DeviceBytes;
     note = "a message is a struct that derives `SharedLayout` with `#[layout(message = N)]`, a number, or an array of these"
 )]
 pub trait RingMessage: DeviceBytes {
-    /// Distinguishes messages of equal layout: unique and stable among the messages of a program. 0 is for plain numbers. Checked on attach.
+    /// Distinguishes messages of equal layout: unique and stable among the messages of a program. Numbers have 0. Checked on attach.
     const KIND: u64;
 }
 

@@ -4,8 +4,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor, Word};
 
-/// A word of a shared control block or telemetry buffer. Only its writer ([`HostSide`](crate::control::HostSide),
-/// [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can store to it.
+/// A word of a shared control block or telemetry buffer, stored only by its writer: [`HostSide`](crate::control::HostSide),
+/// [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder).
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -44,7 +44,7 @@ impl<W: Word> ReadOnly<W> {
         self.0.load_acquire()
     }
 
-    /// For the type that writes its line.
+    /// For the writer of the line.
     #[inline(always)]
     pub(crate) const fn word(&self) -> &W {
         &self.0

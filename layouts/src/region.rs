@@ -19,7 +19,7 @@ pub const VERSION: u64 = 1;
 /// Most entries in a region.
 pub const MAX_ENTRIES: usize = 32;
 
-/// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
+/// 64 bytes, then `count` entries. With `W = u64` it is a snapshot.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -90,7 +90,7 @@ layout_table! {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
 pub struct RegionEntry<W = u64> {
-    /// A constant of [`kind`]. Creator.
+    /// A [`kind`]. Creator.
     pub kind: W,
     /// Offset in bytes from the region's start. Creator.
     pub offset: W,
@@ -108,7 +108,7 @@ layout_table! {
     24 _reserved: W, "none: zero";
 }
 
-// SAFETY: words of plain data without padding or pointers, if `W` is plain data.
+// SAFETY: words without padding or pointers, if `W` is plain data.
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionHeader<W> {}
 // SAFETY: as above.
@@ -125,11 +125,11 @@ pub mod kind {
     pub const INPUT_RING: u64 = 3;
     /// A ring from device to host.
     pub const OUTPUT_RING: u64 = 4;
-    /// A ring between two processes of one host.
+    /// A ring between processes of one host.
     pub const SHARED_RING: u64 = 5;
 }
 
-/// Offsets of a region's entries, computed before the memory exists.
+/// Offsets of a region's entries, known before the memory exists.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -194,12 +194,12 @@ impl Plan {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `base` are valid for reads and writes, without another writer during the call.
+    /// `len` bytes at `base` are valid for reads and writes, without another writer meanwhile.
     pub unsafe fn write<W: Word>(&self, base: NonNull<u8>, len: u64, abi: u64) -> Result<(), AttachError> {
         if len < self.end {
             return Err(AttachError::TooSmall { needed: self.end, got: len });
         }
-        // SAFETY: the caller's promise; `self.end` is at least the table.
+        // SAFETY: the caller's promise; the table fits.
         let (header, table) = unsafe { view::<W>(base, len)? };
         for (place, entry) in table.iter().zip(&self.entries) {
             place.kind.store(entry.kind);
@@ -225,7 +225,7 @@ impl Plan {
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and initialised; concurrent writers write only through words.
+/// `len` bytes at `base` are valid for reads and initialised; others write only through words.
 pub unsafe fn entries<W: Word>(base: NonNull<u8>, len: u64, abi: u64) -> Result<Vec<RegionEntry<u64>, MAX_ENTRIES>, AttachError> {
     // SAFETY: the caller's promise.
     let (header, table) = unsafe { view::<W>(base, len)? };
@@ -277,9 +277,9 @@ unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, Attach
     if len < TABLE_BYTES {
         return Err(AttachError::TooSmall { needed: TABLE_BYTES, got: len });
     }
-    // SAFETY: aligned and long enough, checked above; words are valid for any bytes and shared by their own accesses.
+    // SAFETY: aligned and long enough, checked above; words are valid for any bytes and accessed atomically.
     let header = unsafe { base.cast::<RegionHeader<W>>().as_ref() };
-    // SAFETY: the table follows the header within TABLE_BYTES; 64 is a multiple of its alignment.
+    // SAFETY: as above; the table follows within TABLE_BYTES, aligned because 64 is a multiple of its alignment.
     let table = unsafe { base.add(size_of::<RegionHeader<W>>()).cast().as_ref() };
     Ok((header, table))
 }
@@ -306,7 +306,7 @@ mod tests {
         let control = plan.place(kind::CONTROL, 128, 128).unwrap();
         let ring = plan.place(kind::INPUT_RING, 500, 128).unwrap();
         assert_eq!((control, ring), (1152, 1280));
-        // SAFETY: 4096 zeroed bytes that nothing else accesses.
+        // SAFETY: 4096 zeroed bytes, used here only.
         unsafe {
             assert!(matches!(entries::<HostWord>(base, 4096, 9), Err(AttachError::Magic { got: 0, .. })));
             plan.write::<HostWord>(base, 4096, 9).unwrap();

@@ -1,4 +1,4 @@
-/// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for an [`Abi::of`](crate::Abi::of) written by hand.
+/// Combines sets of layouts and types into one `&'static [LayoutDescriptor]`, for an [`Abi::of`](crate::Abi::of) by hand.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -13,7 +13,7 @@
 /// assert_eq!(ABI.layouts.len(), LAYOUTS.len() + 1);
 /// ```
 ///
-/// Sets precede the semicolon, types follow it: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
+/// Sets precede the semicolon, types follow: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
 #[macro_export]
 macro_rules! layout_set {
     ($($set:expr),* ; $($type:ty),* $(,)?) => {{

@@ -3,7 +3,7 @@
 /// **[`SharedLayout`](crate::SharedLayout) is the usual way.** Use `layout_table!` for a struct that is generic over its word, or to fix
 /// offsets in the source.
 ///
-/// The compiler rejects another size, alignment, offset or (exact) type, unnamed padding, an omitted field, and an unshareable type (`bool`, `usize`,
+/// The compiler rejects another size, alignment, offset or type, unnamed padding, an omitted field, and an unshareable type (`bool`, `usize`,
 /// pointers).
 ///
 /// ```
@@ -22,7 +22,7 @@
 /// }
 /// ```
 ///
-/// A struct that is generic over its word is declared with `impl<W> Header<W>: size ..`; the macro adds `W: Layout`.
+/// Declare a struct that is generic over its word with `impl<W> Header<W>: size ..`; the macro adds `W: Layout`.
 #[macro_export]
 macro_rules! layout_table {
     ($name:ident : $($table:tt)*) => {
@@ -55,7 +55,7 @@ macro_rules! __layout_table {
                 #[allow(dead_code)]
                 fn the_types_in_the_table_are_exact<$($generic),*>(place: *mut $type) {
                     $(
-                        // SAFETY: never called; a place is named, nothing is read.
+                        // SAFETY: never called, and nothing is read.
                         let _: *mut $field_type = unsafe { &raw mut (*place).$field };
                     )+
                 }

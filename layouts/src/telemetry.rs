@@ -1,7 +1,7 @@
 //! [`TelemetryBuffer`]: counters of a kernel's work in one cache line that the host may read at any time.
 //!
 //! 1. A seqlock of words: `sequence` is odd while the device writes.
-//! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may have died.
+//! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may be dead.
 //! 3. Zeroed is valid.
 //!
 //! Source: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
@@ -30,7 +30,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// Counters of a running kernel, in 64 bytes. The device writes them; the host resets them before a launch. [`Shared`] is the shared form.
+/// Counters of a running kernel, in 64 bytes, written by the device; the host resets them before a launch. [`Shared`] is the shared form.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -49,7 +49,7 @@ pub struct TelemetryBuffer<W = u64> {
     pub processed: W,
     /// Messages answered as refused. Device.
     pub dropped: W,
-    /// Sum over messages of the nanoseconds from poll to answer, wrapping; at most 4.29 s each. After 128 batches without a pause a kernel
+    /// Sum over messages of the nanoseconds from poll to answer, wrapping; at most 4.29 s each. After 128 batches without a pause, a kernel
     /// stores several batches with the time of the first. Device.
     pub latency_total_ns: W,
     /// Minimum, nanoseconds; 0 before the first. Device.
@@ -74,7 +74,7 @@ crate::layout_table! {
     56 updated_ns: W, "device";
 }
 
-// SAFETY: eight words of plain data without padding or pointers, if `W` is plain data.
+// SAFETY: eight words without padding or pointers, if `W` is plain data.
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
 
@@ -132,11 +132,11 @@ impl<W: Word> Shared<W> {
         Err(Busy)
     }
 
-    /// Resets all fields but the sequence, which advances, before a relaunch, even after a writer died.
+    /// Resets all fields but the sequence, which advances, before a relaunch, even after a writer's death.
     ///
     /// # Safety
     ///
-    /// There is no other writer of the buffer.
+    /// The buffer has no other writer.
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise.
         unsafe { Recorder::new(self) }.publish(0, 0, 0);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_snapshot_returns_the_recorded_counts() {
         let buffer = zeroed();
-        // SAFETY: there is no other writer.
+        // SAFETY: the only writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };
         recorder.count(4, 1, 100);
         recorder.count(1, 0, 50);
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_reset_zeroes_counts_and_advances_the_sequence() {
         let buffer = zeroed();
-        // SAFETY: there is no other writer.
+        // SAFETY: the only writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };
         recorder.count(4, 1, 100);
         recorder.publish(3, 2, 9_000);

@@ -1,8 +1,8 @@
 //! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
-//! 1. It compares snapshots of the control block at times from any one clock.
+//! 1. It compares snapshots of the control block at times of any one clock.
 //! 2. A kernel that has exited, or of another launch, is not stuck.
-//! 3. Any change of the heartbeat counts, so it may wrap.
+//! 3. Any change of the heartbeat counts: it may wrap.
 
 use core::fmt;
 
@@ -28,12 +28,12 @@ use crate::control::State;
 pub enum Verdict {
     /// The heartbeat has changed, or this is the first check.
     Alive,
-    /// The heartbeat has not changed, perhaps in a long batch.
+    /// The heartbeat is unchanged, perhaps in a long batch.
     Quiet {
         /// Nanoseconds.
         for_ns: u64,
     },
-    /// The heartbeat has not changed for longer than the limit.
+    /// The heartbeat is unchanged for longer than the limit.
     Stuck {
         /// Nanoseconds.
         for_ns: u64,
@@ -93,7 +93,7 @@ impl Watchdog {
         Self { stuck_after_ns, last: None }
     }
 
-    /// Checks a snapshot at `now_ns`. Time counts from the first check with this heartbeat, or an earlier `now_ns` if the clock steps back.
+    /// Checks a snapshot at `now_ns`. Time counts from the first check with this heartbeat, or from an earlier `now_ns` if the clock steps back.
     pub fn check(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

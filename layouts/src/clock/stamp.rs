@@ -7,10 +7,10 @@ use crate::{Layout, LayoutDescriptor};
 /// Bits of the counter.
 pub const COUNTER_BITS: u32 = 12;
 
-/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one.
+/// The latest physical time, in microseconds since 1970: in the year 2103. Later times count as this one.
 pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 
-/// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.
+/// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

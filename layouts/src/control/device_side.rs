@@ -69,8 +69,8 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
     }
 
-    /// Returns whether a glance saw another epoch or command than `acted`. [`is_current`](Self::is_current) and [`command`](Self::command)
-    /// acquire.
+    /// Returns whether a glance saw another epoch or command than `acted`. Acquire them with [`is_current`](Self::is_current) and
+    /// [`command`](Self::command).
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
         glance.epoch != u64::from(self.epoch) || (glance.command >> 32) as u32 != acted
@@ -168,11 +168,11 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
     }
 }
 
-/// Records a panic of a kernel and enters `Faulted`, unless the epoch has ended.
+/// Records a kernel's panic and enters `Faulted`, unless the epoch has ended.
 ///
 /// # Safety
 ///
-/// The kernel of this epoch is the only one on the block; it has panicked and writes nothing after this.
+/// The kernel of this epoch is the only one on the block; it has panicked and writes nothing more.
 #[inline(always)]
 pub unsafe fn panicked<W: Word>(block: &Shared<W>, epoch: u32) {
     if block.epoch.load() == u64::from(epoch) {

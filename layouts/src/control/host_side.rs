@@ -3,7 +3,7 @@ use core::fmt;
 use super::{Capabilities, Command, Shared, State, pack, snapshot};
 use crate::{ControlBlock, Word};
 
-/// The values that the host sets before a launch.
+/// Values that the host sets before a launch.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -87,7 +87,7 @@ impl<'a, W: Word> HostSide<'a, W> {
         Self { block, sequence: 0 }
     }
 
-    /// Sends a command; returns its sequence number. The kernel acts only on the last: wait until each is [`acknowledged`](Self::acknowledged).
+    /// Sends a command; returns its sequence number. Wait until it is [`acknowledged`](Self::acknowledged): the kernel acts only on the last.
     pub fn command(&mut self, command: Command) -> u32 {
         // Never 0: no command yet.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
@@ -103,7 +103,7 @@ impl<'a, W: Word> HostSide<'a, W> {
         self.block.command_seen.load_acquire() == u64::from(self.sequence)
     }
 
-    /// Ends the epoch: the kernel exits when it next reads the epoch. It may write until its launch ends.
+    /// Ends the epoch: the kernel exits when it next reads it. It may write until its launch ends.
     pub fn abandon(&mut self) {
         W::publish_all([(self.block.epoch.word(), 0)]);
     }

@@ -149,7 +149,7 @@ fn a_replaced_command_does_not_acknowledge_its_successor() {
 fn panicked_of_an_earlier_launch_writes_nothing() {
     let block = block();
     let (mut host, _) = hands(&block);
-    // SAFETY: there is no other kernel.
+    // SAFETY: the only kernel.
     unsafe { panicked(&block, 2) };
     assert_eq!(host.state(), Some(State::Created), "a kernel of another launch has nothing to say");
     // SAFETY: as above.
@@ -164,7 +164,7 @@ fn a_panic_adds_to_the_fault_count() {
     let (mut host, mut device) = hands(&block);
     device.note(Fault::RefusedCommand);
     device.note(Fault::Corrupt);
-    // SAFETY: there is no other kernel.
+    // SAFETY: the only kernel.
     unsafe { panicked(&block, 3) };
     assert_eq!(host.snapshot().faults(), (3, Some(Fault::Panic)));
     host.abandon();

@@ -39,7 +39,7 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u64 {
-        /// 1: system-scope words are visible to the other side while a kernel runs.
+        /// 1: each side sees the other's system-scope words while a kernel runs.
         const SYSTEM_SCOPE = 1;
         /// 2: read-modify-writes of both sides are atomic.
         const SYSTEM_ATOMICS = 2;
@@ -154,19 +154,19 @@ impl fmt::Display for State {
 pub enum Fault {
     /// 1: the block's ABI hash is not the kernel's.
     Abi = 1,
-    /// 2: an unmapped or misaligned address in the block or the arguments.
+    /// 2: an unmapped or misaligned address.
     Address = 2,
-    /// 3: a ring's constants are not those of the kernel.
+    /// 3: a ring's constants differ from the kernel's.
     Ring = 3,
     /// 4: a command with an unknown bit.
     UnknownCommand = 4,
-    /// 5: a command that the state does not allow; not followed.
+    /// 5: a command that the state does not allow; ignored.
     RefusedCommand = 5,
-    /// 6: an index of the host claims more messages than the ring holds.
+    /// 6: an index of the host beyond the ring's capacity.
     Corrupt = 6,
     /// 7: an invalid request; answered as refused, counted in `dropped`.
     Message = 7,
-    /// 8: no message and no command before the kernel's deadline.
+    /// 8: no message or command before the kernel's deadline.
     Deadline = 8,
     /// 9: a panic.
     Panic = 9,

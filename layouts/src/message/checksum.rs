@@ -18,7 +18,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl MessageHeader {
-    /// Sets payload length and checksum. Call it last: the checksum covers every other field.
+    /// Sets payload length and checksum. Call it last: the checksum covers all other fields.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl MessageHeader {
         Ok(Self { checksum: sealed.sum(payload), ..sealed })
     }
 
-    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Detects every single-bit flip, and every change within 32
+    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Detects every single-bit flip and every change within 32
     /// neighbouring bits of the payload; of others all but one in 2^32.
     ///
     /// # Errors

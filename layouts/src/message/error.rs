@@ -25,7 +25,7 @@ pub enum HeaderError {
     },
     /// The bytes are not a header.
     Magic {
-        /// The magic of a header.
+        /// The expected magic.
         expected: u32,
         /// The value found.
         got: u32,
@@ -54,9 +54,9 @@ pub enum HeaderError {
         /// The bytes available, or to be sent.
         available: u64,
     },
-    /// The message has no checksum to verify.
+    /// The message has no checksum.
     Unsealed,
-    /// Header or payload changed after sealing.
+    /// Header or payload has changed after sealing.
     Checksum {
         /// The checksum of the bytes.
         expected: u32,

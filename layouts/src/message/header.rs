@@ -1,6 +1,6 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
-//! 1. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
+//! 1. Every bit pattern is a value, which [`validate`](MessageHeader::validate) checks; all zero is no message.
 //! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
 //!    corruption only.
 
@@ -91,9 +91,9 @@ pub struct MessageHeader {
     pub magic: u32,
     /// [`Flags`], including the [`Priority`].
     pub flags: u32,
-    /// The sender's identifier of this message.
+    /// The sender's identifier of the message.
     pub id: u64,
-    /// The `id` of the message that this one answers or belongs to; 0 if none.
+    /// The `id` of the message that this one answers or belongs to, or 0.
     pub correlation: u64,
     /// Identifier of the sender.
     pub source: u32,
@@ -103,9 +103,9 @@ pub struct MessageHeader {
     pub kind: u32,
     /// Size of the payload in bytes.
     pub payload_length: u32,
-    /// Deadline in microseconds of the clock of `timestamp`; 0 if none.
+    /// Deadline in microseconds of `timestamp`'s clock; 0 if none.
     pub deadline: u64,
-    /// [`Stamp::bits`] of the time of sending; 0 if not stamped.
+    /// [`Stamp::bits`] of the time of sending, or 0.
     pub timestamp: u64,
     /// CRC-32C of these 64 bytes with this field zero, then of the payload; 0 without [`Flags::HAS_CHECKSUM`].
     pub checksum: u32,
@@ -129,7 +129,7 @@ layout_table! {
     60 _reserved: u32, "none: zero";
 }
 
-// SAFETY: 64 bytes of plain integers without padding or pointers.
+// SAFETY: plain integers without padding or pointers.
 #[cfg(feature = "cust")]
 unsafe impl cust_core::DeviceCopy for MessageHeader {}
 
@@ -140,7 +140,7 @@ impl RingMessage for MessageHeader {
 }
 
 impl MessageHeader {
-    /// Creates a header of a kind, without payload; other fields are defaults.
+    /// Creates a header of a kind, without payload; other fields have defaults.
     #[must_use]
     pub const fn new(kind: u32) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl MessageHeader {
         Self { flags: self.flags | Flags::ERROR.bits(), ..self }
     }
 
-    /// Sets the payload length, without a checksum.
+    /// Sets the payload length; no checksum.
     #[must_use]
     pub const fn with_payload_length(self, payload_length: u32) -> Self {
         Self { payload_length, ..self }
@@ -228,7 +228,7 @@ impl MessageHeader {
         self.deadline != 0 && now_us > self.deadline
     }
 
-    /// Returns the time of sending; zero if not stamped.
+    /// Returns the time of sending, or zero.
     #[inline]
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
@@ -272,7 +272,7 @@ impl MessageHeader {
         }
     }
 
-    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. Only
+    /// Copies and [validates](Self::validate) the header at the start of `bytes`, at any alignment; returns it with its payload. Only
     /// [`check`](Self::check) verifies the checksum.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use crate::region::{RegionEntry, RegionHeader};
 use crate::ring::{ConstantLine, ConsumerLine, ProducerLine};
 use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescriptor, RingHeader, Shape, TelemetryBuffer};
 
-/// A `Pod` type of any crate as a message of a shared ring, or as a field of a struct with `SharedLayout`.
+/// A `Pod` type of any crate, as a message of a shared ring or as a field of a struct with `SharedLayout`.
 ///
-/// Its descriptor has the size and alignment of `T`, and no fields: when a field of `T` changes its type or place, change `KIND`, because
-/// the ABI hash does not.
+/// Its descriptor has the size and alignment of `T`, and no fields. If a field of `T` changes its type or place, change `KIND`: the ABI hash
+/// stays the same.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -40,7 +40,7 @@ use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescr
 #[repr(transparent)]
 pub struct PodMessage<T, const KIND: u64 = 0>(pub T);
 
-// SAFETY: `Pod` promises that any bytes are valid and that none is padding, and the wrapper is transparent.
+// SAFETY: `Pod`: any bytes are valid and none is padding. The wrapper is transparent.
 unsafe impl<T: Pod, const KIND: u64> Layout for PodMessage<T, KIND> {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "pod",
@@ -65,9 +65,9 @@ macro_rules! pods {
     ($($type:ty),+) => {
         $(
             const _: () = <$type as DeviceBytes>::CHECKED;
-            // SAFETY: `DeviceBytes`: every bit pattern is valid, so zero is.
+            // SAFETY: `DeviceBytes`: every bit pattern is valid.
             unsafe impl Zeroable for $type {}
-            // SAFETY: `DeviceBytes`: as above, and there is no padding and no pointer. The type is `Copy`, `repr(C)` and has no words that change.
+            // SAFETY: as above, without padding and pointers. The type is `Copy`, `repr(C)` and has no words that change.
             unsafe impl Pod for $type {}
         )+
 

@@ -1,7 +1,7 @@
-//! [`BufferReference`]: a range of elements of a registered buffer, sent instead of the elements.
+//! [`BufferReference`]: a range of elements of a registered buffer, sent instead of them.
 //!
-//! Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. Only its registry can check the
-//! buffer's existence and length.
+//! Every bit pattern is a value, which [`part`](BufferReference::part) validates; all zero references nothing. Only the registry can check
+//! existence and length of the buffer.
 
 use core::fmt;
 use core::ops::Range;
@@ -24,7 +24,7 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: ownership moves to the receiver. Resolving it, possible once, releases the registration; the receiver's lease frees the buffer.
+        /// 1: ownership moves to the receiver. Resolving it, possible once, ends the registration; the receiver's lease frees the buffer.
         const HANDED_OVER = 1;
     }
 }
@@ -71,7 +71,7 @@ layout_table! {
     56 _reserved: u64, "none: zero";
 }
 
-// SAFETY: 64 bytes of plain integers without padding or pointers.
+// SAFETY: plain integers without padding or pointers.
 #[cfg(feature = "cust")]
 unsafe impl cust_core::DeviceCopy for BufferReference {}
 
@@ -89,7 +89,7 @@ impl BufferReference {
         Self { registry, id, element: T::DESCRIPTOR.hash, offset, length, flags: 0, tag: 0, _reserved: 0 }
     }
 
-    /// Marks the buffer as handed over to the receiver.
+    /// Hands the buffer over to the receiver.
     #[must_use]
     pub const fn handed_over(self) -> Self {
         Self { flags: self.flags | ReferenceFlags::HANDED_OVER.bits(), ..self }
@@ -108,7 +108,7 @@ impl BufferReference {
         self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
     }
 
-    /// Returns the range of elements of type `T`, if the reference is valid; not checked against the buffer's length.
+    /// Returns the range of elements of type `T`, not checked against the buffer's length.
     ///
     /// # Errors
     ///

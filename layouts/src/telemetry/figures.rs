@@ -32,8 +32,8 @@ impl TelemetryBuffer<u64> {
         (self.depths >> 32) as u32
     }
 
-    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or the counts decreased in a
-    /// relaunch.
+    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or a relaunch has reset
+    /// the counts.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {
@@ -54,7 +54,7 @@ impl TelemetryBuffer<u64> {
         if uptime_ns == 0 { None } else { Some(self.processed as f64 * SECOND / uptime_ns as f64) }
     }
 
-    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. With another clock use
+    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. For other clocks use
     /// [`Watchdog`](crate::watchdog::Watchdog).
     #[must_use]
     pub const fn is_healthy(&self, now_ns: u64, stuck_after_ns: u64) -> bool {

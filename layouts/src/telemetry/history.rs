@@ -16,7 +16,7 @@ use crate::TelemetryBuffer;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct History<const N: usize> {
-    // INVARIANT: records of one launch, as far as the counts show; neighbours differ in `sequence`.
+    // INVARIANT: records of one launch, by their counts; neighbours differ in `sequence`.
     records: HistoryBuf<TelemetryBuffer<u64>, N>,
 }
 
@@ -27,7 +27,7 @@ impl<const N: usize> History<N> {
         Self { records: HistoryBuf::new() }
     }
 
-    /// Adds a snapshot and drops the oldest beyond `N`. Ignores the latest sequence; clears the history for a new launch.
+    /// Adds a snapshot and drops the oldest beyond `N`. Ignores a repeated sequence; a new launch clears the history.
     pub fn push(&mut self, snapshot: TelemetryBuffer<u64>) {
         match self.latest() {
             Some(latest) if snapshot.is_of_a_later_launch_than(latest) => self.records.clear(),
@@ -43,7 +43,7 @@ impl<const N: usize> History<N> {
         self.records.recent()
     }
 
-    /// Returns the messages per second over the last `window_ns` of the kernel's clock, given two records with different times.
+    /// Returns the messages per second over the last `window_ns` of the kernel's clock, from two records with different times.
     #[must_use]
     pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
         let latest = self.latest()?;

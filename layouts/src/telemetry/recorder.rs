@@ -29,7 +29,7 @@ impl<'a, W: Word> Recorder<'a, W> {
     ///
     /// # Safety
     ///
-    /// There is no other writer of the buffer while this value is used.
+    /// The buffer has no other writer while this value is used.
     pub unsafe fn new(buffer: &'a Shared<W>) -> Self {
         let now = TelemetryBuffer {
             sequence: buffer.sequence.load() & !1,
@@ -44,7 +44,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Adds a batch of `messages`, each with a latency of `latency_ns` from poll to answer.
+    /// Adds `messages`, each with a latency of `latency_ns` from poll to answer.
     ///
     /// `refused` of them got no answer and add to [`dropped`](TelemetryBuffer::dropped). No effect if `messages` is 0.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
@@ -60,7 +60,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
-    /// Sets totals: messages processed and refused, and the sum, minimum and maximum of their latencies.
+    /// Sets the totals of messages, refusals and latencies.
     #[inline(always)]
     pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
         let least_ns = if processed == 0 { 0 } else { least_ns };
@@ -89,7 +89,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.depths = u64::from(output_depth) << 32 | u64::from(input_depth);
         now.updated_ns = now_ns;
         buffer.sequence.word().store(now.sequence.wrapping_add(1));
-        // SYNC POINT: fields written. A reader that sees one of them sees the odd sequence: pairs with snapshot.
+        // SYNC POINT: fields written. A reader of one of them sees the odd sequence: pairs with snapshot.
         W::publish_all([
             (buffer.processed.word(), now.processed),
             (buffer.dropped.word(), now.dropped),
