@@ -17,14 +17,14 @@ const LONGEST_NS: u64 = 90_000_000_000;
 ///
 /// # Safety
 ///
-/// Two words are mapped at the address, live until this returns.
+/// Two words at the address are live until this returns.
 #[inline(always)]
 pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePointer<[u64; 2]>) {
     let Some(place) = machine.at(words.address(), 2 * size_of::<M::Word>() as u64, align_of::<M::Word>() as u64) else { return };
     if lanes.lane() != 0 {
         return;
     }
-    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
     let [runs, leave] = unsafe { place.cast::<[M::Word; 2]>().as_ref() };
     // SYNC POINT: the kernel runs. Pairs with the host's acquire load.
     M::Word::publish_all([(runs, 1)]);
@@ -41,7 +41,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
 ///
 /// # Safety
 ///
-/// The bytes are mapped at the address, live until this returns, and not accessed elsewhere.
+/// The bytes at the address are live until this returns, and not accessed elsewhere.
 #[inline(always)]
 pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: DevicePointer<u8>, count: u64) {
     let Some(first): Option<NonNull<u8>> = machine.at(bytes.address(), count, 1) else { return };
@@ -49,7 +49,7 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: mapped; only this lane accesses it, by the caller's promise.
+        // SAFETY: live and this lane's, by the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

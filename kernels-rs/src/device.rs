@@ -33,7 +33,7 @@ impl Machine for Device {
 #[repr(transparent)]
 pub struct DeviceCell<T>(UnsafeCell<T>);
 
-// SAFETY: both pointers come from `UnsafeCell::get`; nothing is accessed.
+// SAFETY: both pointers are `UnsafeCell::get`'s; nothing is accessed.
 unsafe impl<T> SlotCell<T> for DeviceCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -150,7 +150,7 @@ mod rustc {
         }
         #[inline(always)]
         fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            // SAFETY: all lanes call it, by `Lanes`.
             let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
             u64::from(high) << 32 | u64::from(low)
         }
@@ -158,7 +158,7 @@ mod rustc {
         fn sum(&self, mut value: u64) -> u64 {
             let mut distance = 16;
             while distance > 0 {
-                // SAFETY: all lanes call it, by the contract of `Lanes`.
+                // SAFETY: as above.
                 let (low, high) = unsafe {
                     (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
                 };
@@ -174,7 +174,7 @@ mod rustc {
         }
         #[inline(always)]
         fn barrier(&self) {
-            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            // SAFETY: as in `broadcast`.
             unsafe { bar_warp_sync(ALL) };
         }
         #[inline(always)]
@@ -201,8 +201,8 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid. A block whose row another
-    /// launch has overwritten reports nothing.
+    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and the grid. A block reports nothing if
+    /// another launch has overwritten its row.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
     #[inline(always)]
@@ -215,7 +215,7 @@ mod rustc {
 
     #[inline(always)]
     fn row(group: u64) -> &'static [AtomicU64; 3] {
-        // Distributes launches over the table by the golden ratio.
+        // The golden ratio distributes launches over the table.
         let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
@@ -225,7 +225,7 @@ mod rustc {
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let [place, epoch, grid] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
         if place != 0 && grid == grid_number() {
-            // SAFETY: a kernel of this block remembered it and has not exited.
+            // SAFETY: a kernel of this block remembered it and still runs.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block; this lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
@@ -239,7 +239,7 @@ mod rustc {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope, so no data race.
+            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope: no data race.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
@@ -254,12 +254,12 @@ mod rustc {
         }
     }
 
-    // SAFETY: single atomic operations at device scope, the scope of the counters.
+    // SAFETY: single atomic operations at device scope, as the counters.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
             let found: u64;
-            // SAFETY: a live word; atomic, so no data race. A generic address would be slower than the global window's.
+            // SAFETY: a live word; atomic: no data race. A generic address would be slower than the global window's.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
@@ -375,7 +375,7 @@ pub mod rust_cuda {
             u64::from(cuda_std::thread::grid_dim_x())
         }
         fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            // SAFETY: all lanes call it, by `Lanes`.
             let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
             u64::from(high) << 32 | u64::from(low)
         }
@@ -392,11 +392,11 @@ pub mod rust_cuda {
             value
         }
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes that have not exited call it.
+            // SAFETY: all lanes call it that have not exited.
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         fn barrier(&self) {
-            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            // SAFETY: as in `broadcast`.
             unsafe { bar_warp_sync(ALL) };
         }
         fn pause(&self, times: u32) {

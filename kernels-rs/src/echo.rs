@@ -29,7 +29,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
 
     #[inline(always)]
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
-        // SAFETY: every lane runs this, and does nothing else with this batch.
+        // SAFETY: every lane does this, and nothing else, with this batch.
         unsafe { batch.return_all(lanes) };
         0
     }

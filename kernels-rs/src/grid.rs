@@ -1,8 +1,8 @@
 //! Kernels that run once over whole buffers, with all groups of a launch: [`copy`], [`fill`], [`vector_add`].
 //!
 //! 1. Neighbouring lanes access neighbouring 16 bytes; each lane issues four loads before its first store.
-//! 2. Unaligned addresses are processed by single elements.
-//! 3. If an address is unmapped, or not aligned to its elements, the kernel does nothing.
+//! 2. They process unaligned addresses by single elements.
+//! 3. They do nothing if an address is unmapped, or not aligned to its elements.
 
 use ringmem_layouts::Machine;
 use ringmem_layouts::kernel::DevicePointer;
@@ -12,7 +12,7 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// Loads before the first store: they fit registers.
+/// Loads before the first store, which fit registers.
 const UNROLL: u64 = 4;
 
 /// The widest access that every architecture supports.
@@ -26,7 +26,7 @@ struct Floats(f32, f32, f32, f32);
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
     let stride = lanes.groups() * u64::from(L::WIDTH);
     let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
-    // A count is at most the size of memory, so no sum wraps.
+    // No sum wraps: a count is at most the size of memory.
     while index + (UNROLL - 1) * stride < count {
         four([index, index + stride, index + 2 * stride, index + 3 * stride]);
         index += UNROLL * stride;
@@ -66,16 +66,16 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
     let load_wide = |index: u64| {
-        // SAFETY: below the whole pieces, of which there are some only if both addresses are aligned to 16.
+        // SAFETY: below the whole pieces, which exist only if both addresses are aligned to 16.
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
-    // SAFETY: as above; each index belongs to one lane of one group.
+    // SAFETY: as above; each index is one lane's of one group.
     let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
     move_each(lanes, whole, load_wide, store_wide);
-    // SAFETY: below the byte count, and past the whole pieces.
+    // SAFETY: below the byte count, past the whole pieces.
     let load = |index: u64| unsafe { source.add((whole * 16 + index) as usize).read() };
-    // SAFETY: as above; each index belongs to one lane of one group.
+    // SAFETY: as above; each index is one lane's of one group.
     let store = |index: u64, byte| unsafe { target.add((whole * 16 + index) as usize).write(byte) };
     move_each(lanes, bytes - whole * 16, load, store);
 }
@@ -96,7 +96,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let (pieces, after) = ((count - before) / 2, (count - before) % 2);
     // SAFETY: within the words.
     let wide = unsafe { target.add(before as usize) }.cast::<Words>();
-    // SAFETY: below the count, and aligned to 16 after the word before; each index belongs to one lane of one group.
+    // SAFETY: below the count, and aligned to 16 after the word before; each index is one lane's of one group.
     let store = |index: u64| unsafe { wide.add(index as usize).write(Words(value, value)) };
     each(lanes, pieces, |four| four.into_iter().for_each(store), store);
     if lanes.group() == 0 && lanes.lane() == 0 {
@@ -105,7 +105,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
             unsafe { target.write(value) };
         }
         if after == 1 {
-            // SAFETY: the last word, outside all pieces.
+            // SAFETY: as above, the last.
             unsafe { target.add((count - 1) as usize).write(value) };
         }
     }
@@ -134,16 +134,16 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
     let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
     let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
     let sum_of_four = |index: u64| {
-        // SAFETY: below the whole pieces, of which there are some only if all addresses are aligned to 16.
+        // SAFETY: below the whole pieces, which exist only if all addresses are aligned to 16.
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };
-    // SAFETY: as above; each index belongs to one lane of one group.
+    // SAFETY: as above; each index is one lane's of one group.
     let store_four = |index: u64, (a, b, c, d)| unsafe { wide_to.add(index as usize).write(Floats(a, b, c, d)) };
     move_each(lanes, whole, sum_of_four, store_four);
-    // SAFETY: below the count, and past the whole pieces.
+    // SAFETY: below the count, past the whole pieces.
     let sum = |index: u64| unsafe { left.add((whole * 4 + index) as usize).read() + right.add((whole * 4 + index) as usize).read() };
-    // SAFETY: as above; each index belongs to one lane of one group.
+    // SAFETY: as above; each index is one lane's of one group.
     let store = |index: u64, sum| unsafe { to.add((whole * 4 + index) as usize).write(sum) };
     move_each(lanes, count - whole * 4, sum, store);
 }

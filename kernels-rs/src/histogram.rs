@@ -1,7 +1,7 @@
 //! `histogram`: counts the bytes of chunks in device memory and computes their checksum.
 //!
 //! 1. Data are little-endian 64-bit words, zero-padded.
-//! 2. Each lane counts in its own tables: no atomics.
+//! 2. Each lane counts in its own tables, without atomics.
 //! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
 //!    chunks may come in any order.
 //!
@@ -23,13 +23,13 @@ pub use crate::image::HISTOGRAM;
 #[repr(C, align(32))]
 #[layout(size = 32, message = 2, writer = "host")]
 pub struct Chunk {
-    /// The chunk's number, copied to the answer.
+    /// The chunk's number, for the answer.
     pub id: u64,
     /// Offset in bytes from the start of the data, a multiple of 8.
     pub offset: u64,
     /// Length in bytes, at most [`LONGEST`].
     pub length: u64,
-    /// Index of the chunk's first word in the whole input.
+    /// Index of the first word in the whole input.
     pub first_word: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-/// The largest chunk in bytes, for which 32-bit counters cannot overflow.
+/// The largest chunk in bytes, at which 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
@@ -60,7 +60,7 @@ const TABLES: usize = 32;
 pub struct Work {
     /// Count of each byte value since launch.
     pub totals: [u64; 256],
-    /// Each lane's own counters, zero between chunks.
+    /// Each lane's counters, zero between chunks.
     #[layout(writer = "device, while a chunk is counted")]
     pub tables: [[u32; 256]; TABLES],
 }
@@ -79,7 +79,7 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A single thread uses a table per byte of a word, so equal bytes do not wait for each other's store.
+/// A single thread uses a table per byte of a word, so that no byte waits for the store of an equal one.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
@@ -94,13 +94,13 @@ struct Share {
 ///
 /// # Safety
 ///
-/// `length` bytes at `data`, aligned to 8, are valid for reads and not written meanwhile; `tables` are this lane's `tables_per_lane`.
+/// `length` bytes at `data`, aligned to 8, are readable and not written meanwhile; `tables` are this lane's `tables_per_lane`.
 #[inline(always)]
 unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, tables: NonNull<[u32; 256]>) -> u64 {
     let Share { lane, width } = share;
     let per_lane = tables_per_lane(width);
     let bump = |position: usize, byte: u8| {
-        // SAFETY: the table is one of this lane's, and a byte is below 256.
+        // SAFETY: one of this lane's tables; a byte is below 256.
         let counter = unsafe { tables.add(position & (per_lane - 1)).cast::<u32>().add(byte as usize) };
         // SAFETY: this lane's counter, initialised.
         unsafe { counter.write(counter.read().wrapping_add(1)) };
@@ -110,7 +110,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     let mut sum: u64 = 0;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: within the length, and aligned by the caller's promise.
+        // SAFETY: within the length, and aligned.
         let word = u64::from_le(unsafe { words.add(i as usize).read() });
         sum = sum.wrapping_add(splitmix64(word ^ splitmix64(first_word.wrapping_add(i))));
         bump(0, word as u8);
@@ -143,7 +143,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
 ///
 /// # Safety
 ///
-/// Only this kernel uses `work`, and all lanes' counts are visible (a barrier).
+/// Only this kernel uses `work`, after a barrier behind the counts.
 #[inline(always)]
 unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
     let used = tables_per_lane(width) * width as usize;
@@ -154,7 +154,7 @@ unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
         let mut sum: u64 = 0;
         let mut table = 0;
         while table < used {
-            // SAFETY: `table` is below 32 and `bin` below 256; each bin belongs to one lane.
+            // SAFETY: `table` is below 32, `bin` below 256 and this lane's.
             unsafe {
                 let counter = tables.cast::<u32>().add(table * 256 + bin);
                 sum += u64::from(counter.read());
@@ -162,7 +162,7 @@ unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
             }
             table += 1;
         }
-        // SAFETY: `bin` is below 256, and this lane's.
+        // SAFETY: as above.
         unsafe {
             let total = totals.cast::<u64>().add(bin);
             total.write(total.read().wrapping_add(sum));
@@ -194,7 +194,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
             let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
             if accepted {
-                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered.
+                // SAFETY: checked bounds and alignment; the host does not write an unanswered chunk.
                 unsafe {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
                     let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
@@ -211,7 +211,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
                 let status = u64::from(!accepted);
                 refused += status;
                 let answer = Counted { id: chunk.id, status, bytes: self.bytes, checksum: self.checksum };
-                // SAFETY: below the length, and only lane 0 runs this.
+                // SAFETY: below the length, and only by lane 0.
                 unsafe { batch.exchange(index, |_, slot| *slot = answer) };
             }
             index += 1;
@@ -224,7 +224,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and work are live until this returns. The work is zeroed and not accessed elsewhere. A chunk is not written
+/// As [`persistent`]. Data and work are live until this returns; the work is zeroed and not accessed elsewhere. A chunk is not written
 /// between its message and its answer.
 #[inline(always)]
 pub unsafe fn histogram<M: Machine, L: Lanes>(
@@ -245,7 +245,7 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 
-/// Counts host memory, as a reference. Adds to `work`'s totals and returns the checksum.
+/// Counts host memory, as a reference: adds to `work`'s totals and returns the checksum.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {

@@ -7,7 +7,7 @@ pub trait Lanes {
 
     /// Returns the index of this lane. Only lane 0 accesses shared words.
     fn lane(&self) -> u32;
-    /// Returns the index of this group of lanes (block).
+    /// Returns the index of this group (block).
     fn group(&self) -> u64;
     /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
@@ -15,7 +15,7 @@ pub trait Lanes {
     fn broadcast(&self, value: u64) -> u64;
     /// Returns the wrapping sum over all lanes.
     fn sum(&self, value: u64) -> u64;
-    /// Returns a mask whose bit `i` is lane `i`'s answer; 0 if exited.
+    /// Returns lane `i`'s answer in bit `i`; 0 if exited.
     fn ballot(&self, answer: bool) -> u32;
     /// Waits for all lanes; makes their earlier writes visible.
     fn barrier(&self);

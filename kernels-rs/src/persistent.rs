@@ -3,15 +3,15 @@
 //! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for answers and
 //!    released slots.
-//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded together with the poll of the rings, and obeyed before the next
-//!    round. The heartbeat is stored then, and with each timed batch.
+//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded with the poll of the rings, and obeyed before the next round. Then,
+//!    and with each timed batch, the heartbeat is stored.
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over. The count in flight is stored for each batch. After a panic the counters may lack the last
+//!    and on leaving, unless the epoch is over; the count in flight, for each batch. After a panic the counters may lack the last
 //!    batches.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving.
-//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
-//!    the batches that are stored together stands for the others. A time is at most 4.29 s.
+//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one; then only the first of
+//!    the batches that are stored together. A time is at most 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the launch's
 //!    idle limit.
 
@@ -37,7 +37,7 @@ use rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
 
 /// Rounds (batches or dry polls) between reads of the command, and from the first dry poll to telemetry.
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
-/// Rounds of a busy kernel whose counters are stored together.
+/// Rounds of a busy kernel between stores of its counters.
 pub const ACCOUNT_ROUNDS: u64 = 128;
 /// The longest time of these rounds, except the last.
 pub const ACCOUNT_NS: u32 = 1_000_000;
@@ -50,10 +50,10 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, clock, heartbeat and telemetry are stored while there is work: the host's only view of progress.
+    /// Whether counters, clock, heartbeat and telemetry, the host's only view of progress, are stored while there is work.
     const ACCOUNTS: bool = true;
 
-    /// Answers every message of a batch, on every lane. Returns the number that this lane refused.
+    /// Answers every message of a batch, on every lane. Returns the number refused by this lane.
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
@@ -64,13 +64,13 @@ pub struct Launch {
     pub controls: u64,
     /// Launch generation.
     pub epoch: u32,
-    /// Nanoseconds without message, command or room for answers after which the kernel leaves.
+    /// Nanoseconds without message, command or free slot after which the kernel leaves.
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
-    /// Rings with two headers, for a launch of one group; `None` if each ring is in one piece.
+    /// Rings with two headers, for one group; `None` if each ring is in one piece.
     pub split: Option<Split>,
-    /// Hash of the kernel's layouts, which its control block must have: else [`Fault::Abi`].
+    /// Hash of the kernel's layouts; another in its control block is [`Fault::Abi`].
     pub abi: u64,
 }
 
@@ -140,7 +140,7 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
 ///
 /// # Safety
 ///
-/// As [`persistent`], except that all groups of this launch share the output ring and `shared`, and no other kernel uses them. `shared`
+/// As [`persistent`], except that all groups of this launch, and no other kernel, share the output ring and `shared`, which
 /// starts at the first index of the output ring.
 #[inline(always)]
 pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
@@ -154,7 +154,7 @@ pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Hand
     unsafe { serve::<M, L, H, Aggregated<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
 }
 
-/// Returns each message between [`paired`](ringmem_layouts::ring::paired) rings, without a call of [`Handler::answer`].
+/// Returns each message between [`paired`](ringmem_layouts::ring::paired) rings, without calling [`Handler::answer`].
 ///
 /// # Safety
 ///
@@ -186,16 +186,16 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     M::Cell<H::Output>: 'a,
 {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
     let block: &'a control::Shared<M::Word> = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
-    // SAFETY: the only kernel on the block, and only lane 0 writes below.
+    // SAFETY: the only kernel on the block; only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     let leader = lanes.lane() == 0;
     if leader {
         lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    // Lane 0 decides for all. After its epoch a kernel writes nothing.
+    // Lane 0 decides for all. A kernel writes nothing after its epoch.
     let verdict = match leader && control.is_current() {
         true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
@@ -205,9 +205,9 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     if verdict == Verdict::OtherAbi as u64 {
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
-        // SAFETY: the caller's promise about the block's addresses.
+        // SAFETY: the caller's promise.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
-        // Lanes may disagree if the rings changed meanwhile: all run, or none.
+        // All run, or none: lanes may disagree if the rings changed meanwhile.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
@@ -238,7 +238,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     }
 }
 
-/// Reports a fault in the kernel's own arguments and leaves.
+/// Reports a fault in the arguments and leaves.
 ///
 /// # Safety
 ///
@@ -246,9 +246,9 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
 #[inline(always)]
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
     let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
-    // SAFETY: the only kernel on the block, and only lane 0 writes below.
+    // SAFETY: the only kernel on the block; only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     leave_with(&mut control, lanes.lane() == 0, fault);
 }
@@ -278,14 +278,14 @@ struct Unwinding<'a, W: Word> {
 
 impl<W: Word> Drop for Unwinding<'_, W> {
     fn drop(&mut self) {
-        // SAFETY: it unwinds out of the only kernel on the block.
+        // SAFETY: the only kernel on the block, which unwinds.
         unsafe { control::panicked(self.block, self.epoch) };
     }
 }
 
 /// # Safety
 ///
-/// Memory mapped at the addresses is live for `'a` and shared only by the rings' and the telemetry's protocols.
+/// Memory mapped at the addresses is live for `'a` and shared by the rings' and the telemetry's protocols only.
 #[inline(always)]
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
@@ -298,13 +298,13 @@ where
     // SAFETY: the caller's promise.
     let rings = unsafe { R::attach(machine, input, output, places)? };
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
-    // SAFETY: mapped and aligned; words, live by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// The time that messages took, by lane 0's clock.
+/// The time of messages, by lane 0's clock.
 struct Times {
     begun_ns: u64,
     /// Delay to the next account; 0 while each batch is timed.
@@ -385,7 +385,7 @@ where
         loop {
             let phase = self.rounds % u64::from(COMMAND_POLL_ROUNDS);
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
-            // `due_after_ns` keeps the other lanes from ever being due.
+            // The other lanes are never due: `due_after_ns`.
             let is_due = H::ACCOUNTS && self.times.are_due(now);
             if phase <= 1 || is_due {
                 let looks = phase == 0;
@@ -441,7 +441,7 @@ where
                 if self.lanes.ballot(refused != 0) != 0 {
                     self.refused += self.lanes.sum(refused);
                 }
-                // SAFETY: just taken; every slot has been answered before the barrier.
+                // SAFETY: just taken, and answered before the barrier.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
                     self.refused -= self.lanes.sum(refused);
                     self.settle(self.lanes.now_ns(), count);

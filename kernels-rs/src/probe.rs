@@ -10,9 +10,9 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
 
-/// Offset of the words that the host writes, in bytes.
+/// Offset in bytes of the host's words.
 pub const HOST_LINE: u64 = 0;
-/// Offset of the words that the device writes, in bytes.
+/// Offset in bytes of the device's words.
 pub const DEVICE_LINE: u64 = 128;
 /// Size in bytes of a probe's memory, aligned to 128.
 pub const BYTES: u64 = 512;
@@ -47,14 +47,14 @@ struct Lines<'a, W> {
 
 /// # Safety
 ///
-/// Memory mapped at `words` is live for `'a` and consists of words.
+/// Memory mapped at `words` is live for `'a`.
 #[inline(always)]
 unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
     let base = machine.at(words.address(), BYTES, 128)?;
     // SAFETY: both lines are within `BYTES`.
     let pair = |offset: u64| unsafe { base.add(offset as usize).cast::<[M::Word; 2]>() };
     let (host, device): (NonNull<_>, NonNull<_>) = (pair(HOST_LINE), pair(DEVICE_LINE));
-    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
     Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
 }
 
@@ -63,7 +63,7 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M
 ///
 /// # Safety
 ///
-/// Memory mapped at `words` is live until this returns and consists of words.
+/// Memory mapped at `words` is live until this returns and accessed elsewhere by words only.
 #[inline(always)]
 pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
     // SAFETY: the caller's promise.
@@ -133,8 +133,8 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
     M::Word::publish_all([(&lines.host[0], took.max(1))]);
 }
 
-/// Stores each number from 1 to `count` to a payload word, then to a flag in another line, with a barrier between them in
-/// [`mode::PUBLISH`]. A flag ahead of its payload shows reordered stores.
+/// Stores each number from 1 to `count` to a payload word, then to a flag in another line, in [`mode::PUBLISH`] with a barrier between
+/// them. A flag ahead of its payload shows reordered stores.
 ///
 /// # Safety
 ///
@@ -158,9 +158,9 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
     }
 }
 
-/// Loads a flag, then a payload in another line, until the flag is `last` or `idle_ns` are over, with an acquire between them in
-/// [`mode::PUBLISH`]. The host stores each number to the payload first. Finally writes to the device's line how often the flag was ahead,
-/// and to the host's line the number of loads.
+/// Loads a flag, then a payload in another line, in [`mode::PUBLISH`] with an acquire between them, until the flag is `last` or `idle_ns`
+/// are over. The host stores each number to the payload first. Finally writes to the device's line how often the flag was ahead, and to the
+/// host's line the number of loads.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 //! `reduce`: sum, minimum and maximum of numbers.
 //!
 //! 1. A chunk is a run of little-endian words, integers or floats. Each has its own answer; the host [joins](Reduced::join) them in order.
-//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), then the rows are added in order. So a sum of floats has the same bits for
+//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), then the rows are added in order: a sum of floats has the same bits for
 //!    any number of lanes.
 //! 3. Minimum and maximum of floats follow [`f64::total_cmp`].
 
@@ -30,7 +30,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Returns the type of this number, if known.
+    /// Returns the type, if known.
     #[must_use]
     pub const fn of(word: u64) -> Option<Self> {
         match word {
@@ -50,7 +50,7 @@ impl Number {
         }
     }
 
-    /// Maps a word to a key ordered as the numbers; [`word`](Self::word) is the inverse.
+    /// Maps a word to a key in the numbers' order; [`word`](Self::word) is the inverse.
     #[inline(always)]
     const fn key(self, word: u64) -> u64 {
         match self {
@@ -80,7 +80,7 @@ impl Number {
 #[repr(C, align(32))]
 #[layout(size = 32, message = 6, writer = "host")]
 pub struct Reduce {
-    /// The chunk's number, copied to the answer.
+    /// The chunk's number, for the answer.
     pub id: u64,
     /// Offset in bytes from the start of the data, a multiple of 8.
     pub offset: u64,
@@ -116,7 +116,7 @@ impl Reduced {
     /// The result for no numbers.
     pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
 
-    /// Combines this result with that of the numbers that follow; keeps `id` and `status`. For floats the order matters.
+    /// Combines this result with that of the following numbers; keeps `id` and `status`. The order matters for floats.
     #[must_use]
     pub fn join(self, number: Number, next: Self) -> Self {
         match (self.count, next.count) {
@@ -133,7 +133,7 @@ impl Reduced {
     }
 }
 
-/// One NaN for all: their bits differ between machines.
+/// One NaN for all, because their bits differ between machines.
 #[inline(always)]
 const fn canonical(number: Number, sum: u64) -> u64 {
     match number {
@@ -176,7 +176,7 @@ pub struct Rows {
 
 /// # Safety
 ///
-/// `words` words at `data` are aligned, valid for reads and not written meanwhile. `rows` are accessed only by lanes of one group of this
+/// `words` words at `data` are aligned, readable and not written meanwhile. `rows` are accessed only by lanes of one group of this
 /// width, each with its own number.
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
@@ -215,7 +215,7 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
 
 /// # Safety
 ///
-/// The rows have been written, and nothing writes to them.
+/// The rows are written, and nothing writes to them.
 #[inline(always)]
 unsafe fn settle(rows: NonNull<Row>, words: u64, number: Number, id: u64) -> Reduced {
     // SAFETY: the first row.
@@ -255,7 +255,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let accepted = inside && (chunk.offset | chunk.length) % 8 == 0;
             let number = if accepted { Number::of(chunk.number) } else { None };
             if let Some(number) = number {
-                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered, and every lane runs this.
+                // SAFETY: checked bounds and alignment; the host does not write an unanswered chunk, and every lane runs this.
                 unsafe {
                     let data = self.data.add(chunk.offset as usize).cast();
                     add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
@@ -264,12 +264,12 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             lanes.barrier();
             if lanes.lane() == 0 {
                 let answer = match number {
-                    // SAFETY: every row is written; the other lanes wait at the next barrier.
+                    // SAFETY: every row is written; the other lanes wait at the barrier.
                     Some(number) => unsafe { settle(self.rows, chunk.length / 8, number, chunk.id) },
                     None => Reduced { id: chunk.id, status: 1, ..Reduced::NONE },
                 };
                 refused += answer.status;
-                // SAFETY: below the length, and only lane 0 is here.
+                // SAFETY: below the length, and only by lane 0.
                 unsafe { batch.exchange(index, |_, slot| *slot = answer) };
             }
             lanes.barrier();
@@ -283,8 +283,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and rows are live until this returns, and nothing else uses the rows. A chunk is not written between its message
-/// and its answer.
+/// As [`persistent`]. Data and rows are live until this returns; nothing else uses the rows. A chunk is not written between its message and
+/// its answer.
 #[inline(always)]
 pub unsafe fn reduce<M: Machine, L: Lanes>(
     machine: &M,
@@ -303,14 +303,14 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
 }
 
-/// Reduces host memory: a reference for the kernel.
+/// Reduces host memory, as a reference.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(words: &[u64], number: Number) -> Reduced {
     let mut rows = [Row::NONE; WIDTH];
     let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
-    // SAFETY: the words are borrowed, the rows are local, and the one lane covers all rows.
+    // SAFETY: the words are borrowed, the rows are local, and the only lane has all.
     unsafe { add_up(0, 1, data, count, number, place) };
-    // SAFETY: written just now.
+    // SAFETY: just written.
     unsafe { settle(place, count, number, 0) }
 }

@@ -75,7 +75,7 @@ impl Operation {
 #[repr(C, align(32))]
 #[layout(size = 32, message = 4, writer = "host")]
 pub struct Apply {
-    /// The chunk's number, copied to the answer.
+    /// The chunk's number, for the answer.
     pub id: u64,
     /// Offset in bytes from the start of the data, a multiple of 16.
     pub offset: u64,
@@ -103,7 +103,7 @@ struct Sixteen([u64; 2]);
 
 /// # Safety
 ///
-/// `length` bytes at `data`, aligned to 16, are valid for reads and writes. Meanwhile only lanes of one group of this width access them,
+/// `length` bytes at `data`, aligned to 16, are readable and writable. Meanwhile only lanes of one group of this width access them,
 /// each with its own number.
 #[inline(always)]
 unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operation: Operation) {
@@ -111,7 +111,7 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     let whole = length / 16;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: within the length, aligned by the caller's promise, and at an index of this lane's.
+        // SAFETY: within the length, aligned, and at this lane's index.
         let place = unsafe { wide.add(i as usize) };
         // SAFETY: as above.
         let Sixteen([low, high]) = unsafe { place.read() };
@@ -121,7 +121,7 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     }
     let mut i = whole * 16 + u64::from(lane);
     while i < length {
-        // SAFETY: within the length, and at an index of this lane's.
+        // SAFETY: within the length, and at this lane's index.
         let place = unsafe { data.add(i as usize) };
         // SAFETY: as above.
         unsafe { place.write(operation.apply(place.read())) };
@@ -148,13 +148,13 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length) && chunk.offset % 16 == 0;
             let operation = if inside { Operation::of(chunk.operation) } else { None };
             if let Some(operation) = operation {
-                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered, and every lane runs this.
+                // SAFETY: checked bounds and alignment; the host does not access an unanswered chunk, and every lane runs this.
                 unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
             }
             if lanes.lane() == 0 {
                 let status = u64::from(operation.is_none());
                 refused += status;
-                // SAFETY: below the length, and only lane 0 runs this.
+                // SAFETY: below the length, and only by lane 0.
                 unsafe { batch.exchange(index, |_, slot| *slot = Applied { id: chunk.id, status }) };
             }
             index += 1;
@@ -167,7 +167,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. The data is live until this returns, and nothing else accesses a chunk between its message and its answer.
+/// As [`persistent`]. The data is live until this returns; nothing else accesses a chunk between its message and its answer.
 #[inline(always)]
 pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
     let Some(data) = machine.at(data.address(), length, 16) else {

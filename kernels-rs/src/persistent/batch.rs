@@ -7,8 +7,8 @@ use crate::Lanes;
 
 /// Messages taken together, and the slots for their answers.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
-    // INVARIANT: the first `count` cells of each are initialised; the input's are full, the output's this kernel's, until the batch has
-    // been answered.
+    // INVARIANT: the first `count` cells of each are initialised; the input's are full, the output's this kernel's, until the batch is
+    // answered.
     input: Row<'a, M::Cell<I>>,
     output: Row<'a, M::Cell<O>>,
     count: u64,
@@ -18,7 +18,7 @@ pub struct Batch<'b, 'a, I, O, M: Machine> {
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     /// # Safety
     ///
-    /// The invariant, for as long as the value lives.
+    /// The invariant, while the value lives.
     #[inline(always)]
     pub(super) const unsafe fn new(input: Row<'a, M::Cell<I>>, output: Row<'a, M::Cell<O>>, count: u64) -> Self {
         Self { input, output, count, _lent: PhantomData }
@@ -32,14 +32,14 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
         self.count
     }
 
-    /// Calls `read` with the message at `index`, in place, on any number of lanes.
+    /// Calls `read` with the message at `index`, in place, on any lanes.
     ///
     /// # Safety
     ///
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: this batch's slot by the caller's promise, initialised and valid for any bytes; not written until released.
+        // SAFETY: this batch's slot, by the caller's promise; initialised, valid for any bytes, and not written until released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
@@ -52,7 +52,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: both slots are this batch's, initialised and valid for any bytes; this lane's only, by the caller's promise.
+                // SAFETY: both slots are this batch's, initialised and valid for any bytes; this lane's, by the caller's promise.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
@@ -75,7 +75,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     ///
     /// # Safety
     ///
-    /// Every lane calls it, and no lane calls [`exchange`](Self::exchange) on this batch.
+    /// Every lane calls it, and none calls [`exchange`](Self::exchange) on this batch.
     #[inline(always)]
     pub unsafe fn return_all<L: Lanes>(&self, lanes: &L) {
         const { assert!(size_of::<T>().is_multiple_of(16) && align_of::<T>().is_multiple_of(16)) };
@@ -116,7 +116,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     #[inline(always)]
     fn load(&self, index: u64, within: u64) -> (u64, u64) {
         self.input.at(index).with(|message| {
-            // SAFETY: within the message, aligned, initialised and not written, by the invariant.
+            // SAFETY: within the message, aligned; by the invariant initialised and not written.
             let Piece(low, high) = unsafe { &*message.cast::<Piece>().add(within as usize) };
             (*low, *high)
         })
@@ -124,7 +124,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
 
     #[inline(always)]
     fn store(&self, index: u64, within: u64, (low, high): (u64, u64)) {
-        // SAFETY: within the slot and aligned; each piece belongs to one lane.
+        // SAFETY: within the slot, aligned; each piece is one lane's.
         self.output.at(index).with_mut(|slot| unsafe { slot.cast::<Piece>().add(within as usize).write(Piece(low, high)) });
     }
 }

@@ -26,7 +26,7 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
-            // SAFETY: below the length; each index belongs to one lane.
+            // SAFETY: below the length; each index is one lane's.
             unsafe { batch.exchange(index, |message, answer| (self.step)(message, answer)) };
             index += u64::from(L::WIDTH);
         }
@@ -56,7 +56,7 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, 
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
         if lanes.lane() == 0 {
             for index in 0..batch.len() {
-                // SAFETY: below the length; all belong to lane 0.
+                // SAFETY: below the length; lane 0 has all.
                 unsafe { batch.exchange(index, |message, answer| (self.step)(&mut self.state, message, answer)) };
             }
         }

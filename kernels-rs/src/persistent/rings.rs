@@ -27,22 +27,22 @@ pub struct Patience {
 
 /// Two rings. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
-    /// Addresses that the headers do not contain.
+    /// Addresses that headers lack.
     type Places: Copy;
 
     /// # Safety
     ///
-    /// Memory mapped at the headers' addresses is live for `'a` and accessed only by the rings' protocol.
+    /// Memory mapped at the headers' addresses is live for `'a` and accessed by the rings' protocol only.
     unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
 
     /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
-    /// Lets the handler answer the messages; returns the number that this lane refused.
+    /// Lets the handler answer the messages; returns the number refused by this lane.
     ///
     /// # Safety
     ///
-    /// `count` is the last result of [`take`](Self::take), and the messages have not been published.
+    /// `count` is the last result of [`take`](Self::take), not yet published.
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64;
 
     /// Runs before the barrier.
@@ -60,7 +60,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Safety
     ///
-    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
+    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
     fn taken(&self) -> u64;
@@ -91,7 +91,7 @@ pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
 ) -> Result<Parts<'a, S, M>, Fault> {
     let header = |address: u64| {
         let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned by `at`; the rest is the caller's promise.
+        // SAFETY: mapped and aligned by `at`; the rest is promised.
         Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
     };
     let found = header(own)?;

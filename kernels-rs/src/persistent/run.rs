@@ -1,4 +1,4 @@
-//! The calls of `kernels!`. Their type arguments are explicit, so the error of an unmet bound points at the argument, once.
+//! The calls of `kernels!`. With explicit type arguments, the error of an unmet bound points at the argument, once.
 
 use ringmem_layouts::{Machine, RingMessage};
 

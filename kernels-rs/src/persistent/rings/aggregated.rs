@@ -12,7 +12,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, COMMAND_POLL_ROUNDS, Handler};
 
-/// Lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
+/// Lane 0 reserves output slots for all lanes, by one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: Producer<'a, O, M, M::Word>,
@@ -29,13 +29,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, None)? };
         let shared = machine.at(shared, size_of::<Aggregate<u64>>() as u64, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
+        // SAFETY: mapped and aligned by `at`; live by the caller's promise.
         let shared = unsafe { shared.cast::<Aggregate<M::Word>>().as_ref() };
-        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring; its other producers are groups of this launch, with the same counters.
+        // SAFETY: checked, mapped for the whole ring; the other producers are groups of this launch, with the same counters.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity, shared) };
         Ok(Self { input, output })
     }
@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
-            // A reservation must wait only for earlier ones.
+            // A reservation waits only for earlier ones.
             if waiting > 0 && waiting <= self.input.capacity() as u64 {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
@@ -74,26 +74,26 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
 
     #[inline(always)]
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
-        // SAFETY: `take` returned the number available and reserved.
+        // SAFETY: available and reserved, by `take`.
         let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
         handler.answer(lanes, &batch)
     }
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault> {
-        // SAFETY: at most the number available, by `take`; every lane has finished with them.
+        // SAFETY: available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         let mut in_time = true;
         if lanes.lane() == 0 {
             in_time = wait_for_turn(&self.output, lanes, patience);
             if in_time {
-                // SAFETY: passed straight to `publish_all`, in its turn; since the barrier no lane accesses these slots.
+                // SAFETY: published at once, in its turn; since the barrier no lane accesses these slots.
                 let answers = unsafe { self.output.publication() };
                 // SAFETY: as above.
                 let slots = unsafe { self.input.publication() };
                 // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::poll and Producer::poll.
                 M::Word::publish_all([answers, slots]);
-                // SAFETY: published just now.
+                // SAFETY: just published.
                 unsafe { self.output.pass() };
             }
         }

@@ -9,7 +9,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Handler, Split};
 
-/// Never dropped: that would publish pending slots once per lane.
+/// Never dropped: each lane would publish pending slots.
 pub struct Flagged<'a, I, O, M: Machine>
 where
     M::Cell<I>: 'a,
@@ -17,7 +17,7 @@ where
 {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
-    /// Messages last seen and not yet answered.
+    /// Messages seen and not yet answered.
     seen: u64,
 }
 
@@ -30,12 +30,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input, split.map(Split::input))? };
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
-        // SAFETY: checked, mapped for the whole ring, and this is its only consumer. Not by `new`, whose error would go through local
-        // memory.
+        // SAFETY: checked, mapped for the whole ring; its only consumer. The error of `new` would go through local memory.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        // SAFETY: checked, mapped for the whole ring; its only producer.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -73,7 +72,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
-        // SAFETY: `take` returned at most the messages present and slots free.
+        // SAFETY: present and free, by `take`.
         let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
         handler.answer(lanes, &batch)
     }
@@ -83,7 +82,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         // Not the first flag, which publishes the batch.
         let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
         while offset < count {
-            // SAFETY: not the first, and within the free slots; written before the barrier, which precedes the publication.
+            // SAFETY: not the first; free, and written before the barrier, which precedes the publication.
             unsafe { self.output.raise(offset) };
             offset += u64::from(L::WIDTH);
         }
@@ -91,17 +90,17 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: at most the messages present, by `take`; every lane has finished with them.
+        // SAFETY: present, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: passed straight to `publish_all`; since the barrier all slots are written and all other flags are set.
+            // SAFETY: published at once; since the barrier all slots are written and all other flags are set.
             let answers = unsafe { self.output.publication() };
-            // SAFETY: as above, and no lane accesses the input's slots.
+            // SAFETY: as above; no lane accesses the input's slots.
             let slots = unsafe { self.input.publication() };
             // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);
         }
-        // SAFETY: at most the free slots, and lane 0 has published them.
+        // SAFETY: free, by `take`, and published by lane 0.
         unsafe { self.output.advance(count) };
         self.seen -= count;
         Ok(())

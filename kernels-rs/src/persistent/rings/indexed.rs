@@ -24,11 +24,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input, split.map(Split::input))? };
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, split.map(Split::output))? };
-        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        // SAFETY: checked, mapped for the whole ring; its only producer.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -37,7 +37,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
-        // Polls an index only if the known one does not suffice.
+        // Polls an index only if the known one is not enough.
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available() as u64);
@@ -60,19 +60,19 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
-        // SAFETY: `take` returned at most the number available and free.
+        // SAFETY: available and free, by `take`.
         let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
         handler.answer(lanes, &batch)
     }
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: at most the number available, by `take`; every lane has finished with them.
+        // SAFETY: available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
-        // SAFETY: at most the number free, by `take`; every slot has been answered.
+        // SAFETY: free, by `take`, and answered.
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: passed straight to `publish_all`; since the barrier no lane accesses these slots.
+            // SAFETY: published at once; since the barrier no lane accesses these slots.
             let answers = unsafe { self.output.publication() };
             // SAFETY: as above.
             let slots = unsafe { self.input.publication() };

@@ -1,4 +1,4 @@
-//! [`Paired`]: two rings with a flag in each word. A lane polls the words whose payload it moves: one load and one store of 16 bytes per
+//! [`Paired`]: two rings with a flag in each word. A lane polls the words that it moves: one load and one store of 16 bytes per
 //! pair, without a fence.
 
 use core::mem::ManuallyDrop;
@@ -22,12 +22,12 @@ pub struct Paired<'a, T, M: Pairs> {
     output: ManuallyDrop<Producer<'a, T, M>>,
     /// This lane's pair of the last messages taken.
     held: [u64; 2],
-    /// Messages last seen and not yet answered.
+    /// Messages seen and not yet answered.
     seen: u64,
 }
 
 impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
-    /// This lane's message of a row, and its pair in that message. A lane of a narrow group has all pairs.
+    /// This lane's message of a row, and its pair in it. A lane of a narrow group has all pairs.
     #[inline(always)]
     fn place<L: Lanes>(lanes: &L) -> (u64, u64) {
         let lane = u64::from(lanes.lane());
@@ -44,7 +44,7 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
     /// Loads a pair; returns whether both words belong to the message.
     #[inline(always)]
     fn load(&self, message: u64, within: u64) -> ([u64; 2], bool) {
-        // SAFETY: `within` is below the pairs of a message.
+        // SAFETY: `within` is below the message's pairs.
         let (pair, flag) = unsafe { self.input.pair(message, within) };
         let [low, high] = M::load_pair(pair);
         ([low, high], low & !PART == flag && high & !PART == flag)
@@ -52,7 +52,7 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
 
     #[inline(always)]
     fn store(&self, message: u64, within: u64, [low, high]: [u64; 2]) {
-        // SAFETY: `within` is below the pairs of a message, and the slot is free.
+        // SAFETY: as above, and the slot is free.
         let (pair, flag) = unsafe { self.output.pair(message, within) };
         M::store_pair(pair, [flag | low & PART, flag | high & PART]);
     }
@@ -67,22 +67,22 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         let input = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, input, split.map(Split::input))? };
         // SAFETY: as above.
         let output = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, output, split.map(Split::output))? };
-        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        // SAFETY: checked, mapped for the whole ring; its only producer.
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // Lanes may have read different heads, but must decide alike. Without a free slot, the first answer polls for all lanes.
+        // Lanes may have read different heads, but must decide alike. With no free slot, the first answer polls for all lanes.
         let full = output.next_index().wrapping_sub(output.capacity() as u64);
         // SAFETY: frees no slot.
         unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
         Ok(Self { input, output, held: [0; 2], seen: 0 })
     }
 
-    /// At most a row: as many messages as the lanes poll together.
+    /// At most a row, which the lanes poll together.
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
         const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
@@ -101,7 +101,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         if (self.output.free() as u64) < self.seen {
             let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
             lanes.barrier();
-            // SAFETY: lane 0 polled it, and the barrier orders its load before this lane's stores.
+            // SAFETY: lane 0 polled it; the barrier orders its load before this lane's stores.
             unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
         }
         Ok(self.seen.min(self.output.free() as u64))
@@ -112,7 +112,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         0
     }
 
-    /// Answers: no other lane stores these pairs, and each word is published by its own store.
+    /// Answers: each word is stored by one lane, and published by that store.
     #[inline(always)]
     unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
         let (message, first) = Self::place(lanes);
@@ -129,7 +129,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: every lane has loaded and stored them, before the barrier; they were free.
+        // SAFETY: every lane has loaded and stored them before the barrier; they were free.
         unsafe { self.input.advance(count) };
         // SAFETY: as above.
         unsafe { self.output.advance(count) };
