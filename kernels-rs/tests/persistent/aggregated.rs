@@ -1,4 +1,4 @@
-//! `echo_aggregated`: groups with an input ring each and one shared output ring.
+//! `echo_aggregated`: groups with their own input rings and one output ring.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     fn reserve_without_publishing(&self) {
-        // SAFETY: the first word of the counters, initialised by `new`.
+        // SAFETY: as above: the first word of the counters.
         let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
         reserved.fetch_add(1, Relaxed);
     }
@@ -151,7 +151,7 @@ fn two_warps_share_one_output_ring() {
         for (launch, group) in launches.into_iter().zip(0..) {
             let (device, counters) = (&device, shared.memory.address());
             scope.spawn(move || {
-                // SAFETY: rigs and ring outlive it; this test is the only peer.
+                // SAFETY: as in the test above.
                 on_a_warp(device, group, |machine, lanes| unsafe {
                     echo::echo_aggregated(machine, lanes, &launch, DevicePointer::new(counters))
                 })
@@ -250,7 +250,7 @@ fn bad_counters_and_impossible_indices_are_faults() {
         let counters = shared.memory.address();
         rig.run_image("echo_aggregated", &[counters], &device, |rig| {
             rig.command(Command::ACTIVATE);
-            // SAFETY: a live header, of words.
+            // SAFETY: a live header of words.
             let header: &RingHeader<HostWord> = unsafe { shared.memory.place(OUTPUT).as_ref() };
             Word::store_release(&header.consumer.head, wrong);
             rig.send(message(0, 0));

@@ -43,7 +43,7 @@ fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
 
 fn bytes_of(memory: &Bytes, length: usize) -> Vec<u8> {
     let place: NonNull<u8> = memory.place(0);
-    // SAFETY: that many initialised bytes, and no kernel runs.
+    // SAFETY: that many initialised bytes; no kernel runs.
     unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }.to_vec()
 }
 
@@ -110,7 +110,7 @@ fn vector_add_writes_exactly_the_given_elements() {
     }
 }
 
-/// The elements of lane 0 reveal the width of its accesses: 16 bytes, or single elements.
+/// Lane 0's elements reveal the width of its accesses: 16 bytes, or single elements.
 #[test]
 fn vector_add_uses_wide_accesses_when_aligned() {
     const COUNT: usize = 1001;
@@ -122,7 +122,7 @@ fn vector_add_uses_wide_accesses_when_aligned() {
         let device = Device::new([sums.range(), a.range(), b.range()]);
         let places = [sums.address() + to, a.address() + left, b.address() + right];
         let add = |machine: &Simulated<'_>, lanes: &Lane<'_>| {
-            // SAFETY: all outlive the warp; no other accesses.
+            // SAFETY: all outlive the warp, which alone accesses them.
             unsafe {
                 grid::vector_add(
                     machine,
@@ -168,7 +168,7 @@ fn the_lanes_of_a_warp_complete_one_copy() {
         let (target, data) = (Bytes::zeroed(length + MARGIN), Bytes::of(&source));
         let device = Device::new([target.range(), data.range()]);
         let (to, from) = (target.address() + offset, data.address());
-        // SAFETY: both outlive the warp and do not overlap; no other accesses.
+        // SAFETY: as above, and they do not overlap.
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
             grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
         };

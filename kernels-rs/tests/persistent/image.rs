@@ -54,7 +54,7 @@ fn a_kernel_with_a_wrong_argument_count_returns() {
     }
     for entry in IMAGE.host {
         for wrong in [0, entry.arguments - 1, entry.arguments + 1] {
-            // SAFETY: no address is passed, and the device maps nothing.
+            // SAFETY: no address is passed; the device maps nothing.
             unsafe { (entry.run)(&Nowhere, &vec![0; wrong]) };
         }
     }

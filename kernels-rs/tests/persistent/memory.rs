@@ -1,4 +1,4 @@
-//! Memory of a test, and a device that maps it at its own addresses.
+//! A test's memory, and a device that maps it at its own addresses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use crate::rig::until;
 
 pub struct Bytes {
     base: NonNull<u8>,
-    /// INVARIANT: the layout with which `base` was allocated; not empty.
+    /// INVARIANT: the layout of `base`'s allocation; not empty.
     layout: Layout,
 }
 
@@ -41,7 +41,7 @@ impl Bytes {
     pub fn place<T>(&self, offset: u64) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within");
         assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: within the allocation, as checked.
+        // SAFETY: within the allocation: checked.
         unsafe { self.base.add(offset) }.cast()
     }
 

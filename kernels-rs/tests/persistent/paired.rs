@@ -42,7 +42,7 @@ fn a_message_is_consumed_after_all_its_words() {
             words.sender.push(message(id)).expect("room for eight");
             let slot = own(shape).layouts()[0].slots_offset() + (shape.start + id) % shape.input * WORDS * 8;
             let word = |memory: &Bytes, number: u64| memory.place::<HostWord>(slot + number * 8);
-            // SAFETY: words of both rings; no other producer stores them now.
+            // SAFETY: words of both rings; no other producer stores now.
             let copy = |number| unsafe { word(&of_rings, number).as_ref().store(word(&of_words, number).as_ref().load(Relaxed), Relaxed) };
             let missing = 2 * id + id % 2;
             (0..WORDS).filter(|number| *number != missing).for_each(copy);
@@ -75,7 +75,7 @@ fn a_second_launch_continues_where_the_first_ended() {
     (0..10).for_each(|id| assert_eq!(rings.receiver.pop(), Ok(message(id))));
 }
 
-/// Half of the lanes attach after the host has popped an answer.
+/// Half of the lanes attach after the host's first pop.
 struct HalfLate<'a> {
     device: &'a dyn KernelHost,
     lane: u32,
@@ -126,7 +126,7 @@ fn a_pop_while_lanes_attach_loses_no_answer() {
     };
     let panicked = with_a_warp(&mut again, &device, kernel, |rig| {
         until("all lanes attach", || arrived.load(Relaxed) == 32);
-        // The other half reads the head meanwhile. If it is late, all lanes read the same one.
+        // The other half reads the head meanwhile; if it is late, all lanes read the same head.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(rings.receiver.pop(), Ok(message(0)));
         is_popped.store(true, Release);

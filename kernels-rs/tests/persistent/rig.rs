@@ -98,7 +98,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     pub fn new(memory: &'a Bytes, shape: Shape) -> Self {
         let (input, output) = shape.layouts::<I, O>();
         let output_at = INPUT + input.size().next_multiple_of(128);
-        // SAFETY: within the memory and aligned, checked by `place`; zeroed, unshared words.
+        // SAFETY: `place` checks bounds and alignment; zeroed, unshared words.
         let (block, telemetry, input_ring, output_ring): (
             &ControlBlock<HostWord>,
             &telemetry::Shared<HostWord>,
@@ -117,7 +117,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             input_ring.format::<I>(&input, shape.start);
             output_ring.format::<O>(&output, shape.start);
         }
-        // SAFETY: each ring is as long as its layout; the kernel is the peer.
+        // SAFETY: as long as the layouts; the kernel is the peer.
         let (sender, receiver) =
             unsafe { (Producer::from_raw(memory.place(INPUT), input.size()), Consumer::from_raw(memory.place(output_at), output.size())) };
         let prepared = control::Launch {
@@ -128,7 +128,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             output_ring: memory.address() + output_at,
             telemetry: memory.address() + TELEMETRY,
         };
-        // SAFETY: no kernel runs, and this is the only host.
+        // SAFETY: no kernel runs; the only host.
         let control = unsafe { HostSide::prepare(memory.place::<Shared<HostWord>>(CONTROL).as_ref(), &prepared) };
         Self {
             block,
@@ -196,8 +196,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         self.receive_sending(|_| ())
     }
 
-    /// Calls `send` at each poll: the host may see the answers before the released slots, so only a later
-    /// `send` fits.
+    /// Calls `send` at each poll: the host may see the answers before the released slots, so only a later `send` fits.
     pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
         until("there is an answer", || {

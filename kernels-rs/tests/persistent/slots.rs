@@ -28,7 +28,7 @@ macro_rules! suite {
             fn converse(&mut self, count: u64, burst: u64) {
                 let mut sent = 0;
                 for answered in 0..count {
-                    // The host may see an answer before the release of the message's slot.
+                    // An answer may be visible before the release of the message's slot.
                     until("there is an answer", || {
                         sent += $send(&mut self.sender, sent..count.min(sent + burst));
                         self.receiver.pop().is_ok_and(|answer| answer == message(answered))

@@ -1,4 +1,4 @@
-//! Records all stores to one word, which makes transient states visible.
+//! Records all stores to one word, to show transient states.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ impl TracedWord {
     }
 }
 
-// SAFETY: the host's word; recording does not affect ordering.
+// SAFETY: the host's word; recording keeps the ordering.
 unsafe impl Word for TracedWord {
     fn new(value: u64) -> Self {
         Self(Word::new(value))
@@ -88,7 +88,7 @@ where
 
 pub fn echo() -> impl Kernel {
     |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-        // SAFETY: the rig outlives it and is the only peer.
+        // SAFETY: as above.
         unsafe { ringmem_kernels::persistent(machine, lanes, launch, &mut ringmem_kernels::echo::Handle::<true>) }
     }
 }

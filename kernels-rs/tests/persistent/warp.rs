@@ -256,7 +256,7 @@ fn transform_on_a_warp_matches_the_scalar_model() {
     let device = Device::new([memory.range(), ground.range()]);
     let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: rig and working memory outlive it; no other use.
+        // SAFETY: as above.
         unsafe { transform::transform(machine, lanes, launch, DevicePointer::new(ground.address()), 5000) }
     };
     let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -348,7 +348,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
 
     fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
         for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
-            // SAFETY: below the length; each index belongs to one lane.
+            // SAFETY: below the length; each index is one lane's.
             unsafe {
                 batch.exchange(index, |message, answer| {
                     assert!(message.words[0] != u64::MAX, "the test's handler panics");

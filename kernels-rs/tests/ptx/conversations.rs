@@ -1,4 +1,4 @@
-//! A conversation with each persistent kernel on the machine.
+//! Conversations with the persistent kernels on the machine.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,7 +22,7 @@ use crate::{flagged, histogram, paired, reduce, split, transform};
 
 pub type Heard = Result<(), String>;
 
-/// Reads of the clock without progress after which a kernel is stuck: more than 500 rounds of 32 lanes.
+/// Reads of the clock without progress that show a stuck kernel: more than 500 rounds of 32 lanes.
 const PATIENCE: u64 = 1 << 14;
 
 pub struct Run<'r> {
@@ -40,12 +40,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Fails if the kernel has left, or has read the clock too often since the last progress, which `poll` reports by a call of its
-    /// argument.
+    /// Fails if the kernel has left, or has read the clock too often since the last progress; `poll` calls its argument on progress.
     pub fn until<T>(&self, what: &str, mut poll: impl FnMut(&dyn Fn()) -> Option<T>) -> Result<T, String> {
         let since = AtomicU64::new(u64::MAX);
         loop {
-            // Both before the poll: what the kernel did until then is seen.
+            // Before the poll, so that it sees what the kernel did until then.
             let (has_left, reads) = (self.has_left.load(Acquire), self.reads.load(Acquire));
             if let Some(value) = poll(&|| since.store(self.reads.load(Acquire), Relaxed)) {
                 return Ok(value);
@@ -70,7 +69,7 @@ impl KernelHost for Watched<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         self.device.translate(address, bytes)
     }
-    /// A minute per read when the conversation is over, so that every kernel leaves.
+    /// A minute per read after the conversation, so that every kernel leaves.
     fn now_ns(&self) -> u64 {
         let reads = self.watch.reads.fetch_add(1, Release);
         if self.watch.is_over.load(Relaxed) { (1 << 62) + reads * 60_000_000_000 } else { self.device.now_ns() }
@@ -125,7 +124,7 @@ impl Run<'_> {
     }
 }
 
-/// Sends messages through two index rings; with `beats`, one by one, each after as many heartbeats. `is_done` inspects the work behind an
+/// Sends messages through two index rings; with `beats`, one by one, each after as many heartbeats. `is_done` inspects the work of an
 /// answer.
 fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
     rig: &mut Rig<'_, I, O>,
@@ -254,7 +253,7 @@ pub fn echo_paired(run: &Run<'_>) -> Heard {
 
 pub fn echo_aggregated(run: &Run<'_>) -> Heard {
     const GROUPS: usize = 2;
-    // The larger output ring holds every answer: its head is never polled, which would order the input as well.
+    // The larger output ring holds every answer: a poll of its head, which would order the input as well, never happens.
     for (input, output, count) in [(4, 4, 40), (64, 256, 80)] {
         let shape = Shape { batch: 8, input, ..Shape::default() };
         let shared = Shared::new(output, 0);
@@ -352,7 +351,7 @@ pub fn transform(run: &Run<'_>) -> Heard {
         let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
         let is_changed = |chunk: usize| {
             let all = (chunk * 160..(chunk + 1) * 160).zip(&before[chunk * 160..]);
-            // SAFETY: within the data, which the kernel changes by atomic accesses of the machine.
+            // SAFETY: within the data; the machine changes it by atomic accesses.
             all.into_iter()
                 .all(|(at, byte)| unsafe { data.place::<AtomicU8>(at as u64).as_ref() }.load(Relaxed) == transform::slow(*byte, operation))
         };

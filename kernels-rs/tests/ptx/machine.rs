@@ -14,7 +14,7 @@ pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
     DEVICE.run(&PTX, name, arguments, host, 32, 1).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// None, because a kernel on a device cannot refuse unmapped addresses.
+/// None: a kernel on a device cannot refuse unmapped addresses.
 pub fn unmapped<T, const N: usize>(rows: [T; N]) -> impl Iterator<Item = T> {
     rows.into_iter().take(0)
 }

@@ -1,4 +1,4 @@
-//! The suites of `persistent` over PTX, executed and checked by a machine.
+//! The suites of `persistent` over PTX, on a machine that checks it.
 
 #[path = "../persistent/aggregated.rs"]
 mod aggregated;

@@ -12,7 +12,7 @@ use crate::memory::{Bytes, Device};
 const MODES: [u64; 4] = [mode::RELAXED, mode::PUBLISH, mode::RELEASE, mode::PAIR];
 
 fn words(memory: &Bytes) -> (&[HostWord; 2], &[HostWord; 2]) {
-    // SAFETY: both lines lie within the memory, which consists of words.
+    // SAFETY: both lines of words lie within the memory.
     unsafe { (memory.place::<[HostWord; 2]>(probe::HOST_LINE).as_ref(), memory.place::<[HostWord; 2]>(probe::DEVICE_LINE).as_ref()) }
 }
 
@@ -28,7 +28,7 @@ pub fn ping_pong(run: &Run<'_>) -> Heard {
                 to[1].store(number, Release);
                 watch.until("a number", |_| (from[1].load(Acquire) == number).then_some(()))?;
                 if mode == mode::PAIR {
-                    // Neither side reads or writes both halves at once; the kernel answers 0 to a torn pair.
+                    // Neither side accesses both halves at once; the kernel answers 0 to a torn pair.
                     watch.until("its complement", |_| [!number, 0].contains(&from[0].load(Relaxed)).then_some(()))?;
                 }
             }
@@ -38,7 +38,7 @@ pub fn ping_pong(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
-/// A host that looks at the words whenever the machine looks at memory, also between the kernel's last store and its end.
+/// A host that reads the words whenever the machine accesses memory, also between the kernel's last store and its end.
 struct Spy<'s> {
     device: Device,
     memory: &'s Bytes,

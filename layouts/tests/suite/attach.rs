@@ -26,7 +26,7 @@ const KINDS: [RingFlags; 8] = [
 
 /// # Safety
 ///
-/// As `format` of the other kinds.
+/// As other kinds' `format`.
 unsafe fn format_zeroed(base: NonNull<u8>, _len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     // SAFETY: caller's promise.
     unsafe {
@@ -58,13 +58,13 @@ macro_rules! kinds {
 
             pub fn formatted(capacity: u64, start: u64) -> Memory {
                 let memory = Memory::used($flags, capacity, 0xff);
-                // SAFETY: that many bytes live there, and no end is attached.
+                // SAFETY: live bytes; no end is attached.
                 unsafe { $format(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 memory
             }
 
             pub fn objection(base: NonNull<u8>, len: u64) -> Option<AttachError> {
-                // SAFETY: live memory, one thread, and the ends are dropped at once.
+                // SAFETY: live memory, one thread; dropped at once.
                 let producer = unsafe { Producer::from_raw(base, len) }.err();
                 // SAFETY: as above.
                 let consumer = unsafe { Consumer::from_raw(base, len) }.err();
@@ -172,7 +172,7 @@ macro_rules! values {
             use super::*;
 
             pub fn producer(memory: &Memory) -> Result<Producer<'_>, AttachError> {
-                // SAFETY: that many initialised bytes live there; one thread, one producer at a time.
+                // SAFETY: initialised bytes; one thread, one producer at a time.
                 unsafe { Producer::from_raw(memory.base, memory.len()) }
             }
 
@@ -251,7 +251,7 @@ macro_rules! two_headers_that_disagree {
             let [four, eight, another_eight] = [4, 8, 8].map(header);
             let other = RingHeader::<HostWord>::new::<i64>(&RingLayout::of_kind::<i64>($flags, 8).unwrap(), 0);
             let attach = |own: &RingHeader<HostWord>, peer: &RingHeader<HostWord>| {
-                // SAFETY: eight cells, the most of any header; the ends are dropped at once.
+                // SAFETY: eight cells, the most of any header; dropped at once.
                 let producer = unsafe { $kind::Producer::<$($message,)? Host>::new(own, peer, slots) }.err();
                 // SAFETY: as above.
                 let consumer = unsafe { $kind::Consumer::<$($message,)? Host>::new(own, peer, slots) }.err();
@@ -442,14 +442,14 @@ fn a_rejected_format_leaves_memory_unchanged() {
         let memory = Memory::used(kind, 4, 0x55);
         let needed = memory.len();
         for got in [0, needed - 1] {
-            // SAFETY: fewer bytes than live there, and no end is attached.
+            // SAFETY: fewer than the live bytes; no end is attached.
             let outcome = unsafe { format(memory.base, got, &memory.layout, 0) };
             assert_eq!(outcome, Err(AttachError::TooSmall { needed, got }));
         }
         // SAFETY: within the allocation.
         let base = unsafe { memory.base.add(8) };
         let address = base.as_ptr() as u64;
-        // SAFETY: that many bytes live there, and no end is attached.
+        // SAFETY: live bytes; no end is attached.
         let outcome = unsafe { format(base, needed - 8, &memory.layout, 0) };
         assert_eq!(outcome, Err(AttachError::Misaligned { address, align: 128 }));
         for other in KINDS.into_iter().filter(|other| *other != kind) {
@@ -458,7 +458,7 @@ fn a_rejected_format_leaves_memory_unchanged() {
             let outcome = unsafe { format(memory.base, needed, &layout, 0) };
             assert_eq!(outcome, Err(AttachError::Kind { expected: kind.bits(), got: other.bits() }));
         }
-        // SAFETY: that many bytes live there.
+        // SAFETY: live bytes.
         let bytes = unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), needed as usize) };
         assert!(bytes.iter().all(|byte| *byte == 0x55), "a refusal has written nothing");
     }
@@ -486,11 +486,11 @@ fn indices_of_a_different_lap_are_corrupt() {
         [(0_u64, 0_u64, true), (9, 3, true), (9, 8, false), (u64::MAX, 8, false), (9, 1 << 40, false), (9, 1 << 62, false)]
     {
         for (index, is_one) in [(start.wrapping_add(ahead), is_one), (start.wrapping_sub(ahead), ahead == 0)] {
-            // SAFETY: that many bytes live there, and no end is attached.
+            // SAFETY: live bytes; no end is attached.
             unsafe { mpmc::format::<u64, Host>(memory.base, len, &memory.layout, start) }.unwrap();
             Word::store(&memory.header().consumer.head, index);
             Word::store(&memory.header().producer.tail, index);
-            // SAFETY: that many bytes live there; the handle is dropped at once.
+            // SAFETY: live bytes; dropped at once.
             let refused = unsafe { mpmc::Producer::<u64, Host>::from_raw(memory.base, len) }.err();
             let corrupt = AttachError::Corrupt(Corrupt { head: index, tail: index, capacity: 4 });
             assert_eq!(refused, (!is_one).then_some(corrupt), "{index} of a ring from {start}");
@@ -502,17 +502,17 @@ fn indices_of_a_different_lap_are_corrupt() {
     );
 }
 
-/// 2^40 abandoned indices precede the first message: the consumer passes each slot at most once.
+/// 2^40 abandoned indices precede the first message; the consumer passes each slot at most once.
 macro_rules! passes_over_what_was_given_up {
     ($($name:ident: $kind:ident as $flags:expr;)+) => {$(
         #[test]
         fn $name() {
             let memory = Memory::used($flags, 4, 0);
             for start in [1 << 40, u64::MAX - 1] {
-                // SAFETY: that many bytes live there, and no end is attached.
+                // SAFETY: live bytes; no end is attached.
                 unsafe { $kind::format::<u64, Host>(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
-                // SAFETY: that many formatted bytes live there; the only ends.
+                // SAFETY: formatted bytes; the only ends.
                 let mut producer = unsafe { $kind::Producer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();
                 // SAFETY: as above.
                 let mut consumer = unsafe { $kind::Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();

@@ -100,7 +100,7 @@ macro_rules! compared {
 
 #[test]
 fn ends_compare_equal_within_one_ring() {
-    // Slots without size may lie at equal addresses.
+    // Slots without size may have equal addresses.
     compared!(spsc::Ring::<(), 2>::new().split(), spsc::Ring::<(), 2>::new().split());
     compared!(flagged::Ring::<u64, 2>::new().split(), flagged::Ring::<u64, 2>::new().split());
     compared!(mpsc::Ring::<u64, 2>::new().split(), mpsc::Ring::<u64, 2>::new().split());

@@ -50,7 +50,7 @@ pub enum Op {
         in_place: bool,
         end: End,
     },
-    /// Into a buffer that is too short by so much.
+    /// Into a buffer that is too short by `missing`.
     Pop {
         missing: usize,
     },
@@ -277,7 +277,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
                 assert_eq!(outcome, room.map(drop));
                 match room {
                     Ok(skipped) => model.push(message, skipped),
-                    // A full ring must publish, or its consumer would wait forever.
+                    // Otherwise the consumer of a full ring would wait forever.
                     Err(PushError::Full) => published(model, consumer),
                     Err(_) => {}
                 }
@@ -372,7 +372,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
                     }
                     None => {
                         assert_eq!(outcome, Err(PopError::Empty));
-                        // A dry consumer must release, or its producer would wait forever.
+                        // Otherwise the producer of a dry ring would wait forever.
                         model.release();
                     }
                 }

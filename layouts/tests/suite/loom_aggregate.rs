@@ -19,7 +19,7 @@ struct Memory<const WEAK: u8> {
     slots: Vec<<Loom<WEAK> as Machine>::Cell<u64>>,
 }
 
-// SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
+// SAFETY: atomic words, slots by the ring's protocol; loom checks whether that suffices.
 unsafe impl<const WEAK: u8> Sync for Memory<WEAK> {}
 
 impl<const WEAK: u8> Memory<WEAK> {
@@ -35,11 +35,11 @@ impl<const WEAK: u8> Memory<WEAK> {
         NonNull::from(self.slots.as_slice()).cast()
     }
     fn producer(&'static self) -> Producer<'static, u64, Loom<WEAK>, LoomWord<WEAK>> {
-        // SAFETY: that many slots, with values; one consumer, and producers with the same counters.
+        // SAFETY: slots with values; one consumer, and producers with the same counters.
         unsafe { Producer::new(&self.header, &self.header, self.slots(), &self.shared) }.unwrap()
     }
     fn consumer(&'static self) -> Consumer<'static, u64, Loom<WEAK>> {
-        // SAFETY: that many slots, with values, and the one consumer.
+        // SAFETY: as above.
         unsafe { Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
     }
     /// # Safety
@@ -56,7 +56,7 @@ fn fill<const WEAK: u8>(producer: &mut Producer<'_, u64, Loom<WEAK>, LoomWord<WE
     if count == 0 {
         return false;
     }
-    // SAFETY: just reserved, by this thread.
+    // SAFETY: just reserved by this thread.
     unsafe { producer.accept(begin, count) };
     // SAFETY: a slot of the reservation.
     producer.row().at(0).with_mut(|slot| unsafe { slot.write(value) });
@@ -87,7 +87,7 @@ fn two_producers<const WEAK: u8>() {
     got.sort_unstable();
     assert_eq!(got, [1, 2], "lost, doubled or torn");
     drop(consumer);
-    // SAFETY: the writers have ended, the consumer is gone.
+    // SAFETY: the ends are gone.
     unsafe { memory.free() };
 }
 
@@ -104,7 +104,7 @@ fn one_slot_twice<const WEAK: u8>() {
     let filled = writer.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the writer has ended, the consumer is gone.
+    // SAFETY: the ends are gone.
     unsafe { memory.free() };
 }
 
@@ -124,7 +124,7 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
     let mut consumer = reader.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the reader has ended, both ends are dropped.
+    // SAFETY: the ends are gone.
     unsafe { memory.free() };
 }
 

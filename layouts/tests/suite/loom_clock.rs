@@ -11,7 +11,7 @@ const WHOLE: u8 = 0;
 const TORN_ADD: u8 = 1;
 const TORN_EXCHANGE: u8 = 2;
 
-/// Splits read-modify-writes in two accesses: the clock relies on atomicity, not on memory order.
+/// Splits read-modify-writes in two: the clock relies on atomicity, not on memory order.
 struct Torn<const WHICH: u8>(LoomWord<STRONG>);
 
 // SAFETY: as `LoomWord`.
@@ -38,7 +38,7 @@ unsafe impl<const WHICH: u8> Word for Torn<WHICH> {
     }
 }
 
-// SAFETY: `WHOLE` is a `LoomWord`. The others are broken on purpose; a model detects it.
+// SAFETY: `WHOLE` is a `LoomWord`; the others are broken on purpose, which a model detects.
 unsafe impl<const WHICH: u8> RmwWord for Torn<WHICH> {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         if WHICH != TORN_EXCHANGE {

@@ -22,7 +22,7 @@ const PAYLOAD_LOADED_RELAXED: u8 = 4;
 struct Watched<const WEAK: u8> {
     word: LoomWord<STRONG>,
     in_slot: bool,
-    /// A reader yields at its fifth poll of the header: loom would explore 128 polls of the same tail.
+    /// A reader yields at its fifth poll of the header: loom would explore 128 polls of one tail.
     looks: AtomicU32,
 }
 
@@ -117,7 +117,7 @@ impl<const WEAK: u8> Memory<WEAK> {
         NonNull::from(self.slots.as_slice()).cast()
     }
     fn reader(&'static self) -> Reader<'static, Message, Loom<WEAK>> {
-        // SAFETY: as many words as the layout says.
+        // SAFETY: the layout's words.
         unsafe { Reader::new(&self.header, self.slots()) }.unwrap()
     }
     /// # Safety
@@ -135,10 +135,9 @@ fn meet<const WEAK: u8>(
     drain: fn(&mut Reader<Message, Loom<WEAK>>, Geometry),
 ) {
     let memory = Memory::<WEAK>::new(RingFlags::LOSSY, geometry.capacity);
-    // Attached here: loom remembers only a word's last access, so a writer's own load would hide a reader's
-    // race.
+    // Attached here: loom remembers only a word's last access, so a writer's own load would hide a reader's race.
     let mut reader = memory.reader();
-    // SAFETY: as many words as the layout says; the only writer.
+    // SAFETY: the layout's words; the only writer.
     let mut writer = unsafe { Writer::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(message(1));
     let writer = thread::spawn(move || fill(&mut writer, geometry));
@@ -236,7 +235,7 @@ fn the_latest<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry
 fn a_mailbox<const WEAK: u8>() {
     const VALUES: u64 = 3;
     let memory = Memory::<WEAK>::new(RingFlags::MAILBOX, 2);
-    // SAFETY: as many words as the layout says.
+    // SAFETY: the layout's words.
     let mut reader = unsafe { mailbox::Reader::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above; the only writer.
     let mut writer = unsafe { mailbox::Writer::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
@@ -273,7 +272,7 @@ fn a_group_of_words<const WEAK: u8>() {
         header: RingHeader::new::<Wide>(&layout, START),
         slots: (0..layout.slot_size() / 8).map(|_| Watched::in_slot()).collect(),
     }));
-    // SAFETY: as many words as the layout requires.
+    // SAFETY: the layout's words.
     let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above; the only writer.
     let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
@@ -364,7 +363,7 @@ fn two_readers_are_independent() {
     }
     check(1, || {
         let memory = Memory::<STRONG>::new(RingFlags::LOSSY, 1);
-        // SAFETY: as many words as the layout says; the only writer.
+        // SAFETY: the layout's words; the only writer.
         let mut writer = unsafe { Writer::<Message, Loom<STRONG>>::new(&memory.header, memory.slots()) }.unwrap();
         let reader = memory.reader();
         writer.push(message(1));

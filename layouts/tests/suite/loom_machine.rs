@@ -64,8 +64,7 @@ impl<const WEAK: u8> Machine for Loom<WEAK> {
 
 pub struct LoomWord<const WEAK: u8>(AtomicU64);
 
-// SAFETY: `STRONG` is atomic. The others are broken on purpose; loom refuses a cell's racy access before it
-// happens.
+// SAFETY: `STRONG` is atomic. The others are broken on purpose; loom refuses a racy access before it happens.
 unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
@@ -101,7 +100,7 @@ unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
         self.0.compare_exchange(current, new, found, not)
     }
     fn fetch_add(&self, value: u64) -> u64 {
-        // In a failed model loom must not be called.
+        // A failed model must not call loom.
         if std::thread::panicking() {
             return 0;
         }
@@ -124,7 +123,7 @@ unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
 
 pub struct LoomCell<T>(UnsafeCell<T>);
 
-// SAFETY: the pointer of loom's cell, which lives as long as this one.
+// SAFETY: the pointer of loom's cell, which lives as long.
 unsafe impl<T> SlotCell<T> for LoomCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))

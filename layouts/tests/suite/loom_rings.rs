@@ -1,4 +1,4 @@
-//! Each pair of operations that can meet on SPSC, flagged and framed rings. Copying operations need plain bytes, which loom cannot watch.
+//! Each pair of operations that can meet on SPSC, flagged and framed rings, except copies of plain bytes, which loom cannot watch.
 
 use crate::loom_machine;
 
@@ -38,7 +38,7 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
+// SAFETY: atomic words, slots by the ring's protocol; loom checks whether that suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
@@ -125,7 +125,7 @@ macro_rules! scenes {
         ///
         /// Once at a time.
         unsafe fn producer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
-            // SAFETY: as many slots as the layout says, with values, and the caller's promise.
+            // SAFETY: the layout's slots, with values, and the caller's promise.
             unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
         }
 
@@ -167,8 +167,7 @@ macro_rules! scenes {
                 assert!(send(&mut producer, ONE_HEADER.work, 0));
             });
             take_side(Side::Reader);
-            // SAFETY: the only consumer. Its peer attached before: loom remembers only a word's last access,
-            // so a writer's own load would hide a reader's race.
+            // SAFETY: the only consumer. Its peer attached before: loom remembers only a word's last access, so a writer's load would hide a race.
             let mut consumer = unsafe { consumer(memory) };
             receive(&mut consumer, ONE_HEADER.work, 0);
             writer.join().unwrap();
@@ -199,8 +198,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        /// The reader has not seen the message before it yields: loom would not show it the word again. Only
-        /// the close and its check are weakened.
+        /// The reader has not seen the message before it yields: loom would not show it the word again. Only close and check are weakened.
         fn leaving<M: Machine<Corrupt = Corrupt> + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only ends.
@@ -457,7 +455,7 @@ mod spsc {
             let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: at most `free` slots after the tail, this end's.
+                // SAFETY: within the `free` slots after the tail.
                 producer.slot(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
             }
             // SAFETY: that many were written.
@@ -478,7 +476,7 @@ mod spsc {
             // SAFETY: polled on this ring by this thread.
             let count = unsafe { consumer.accept(polled) }.unwrap() as u64;
             for offset in 0..count {
-                // SAFETY: at most `count` filled slots after the head, this end's.
+                // SAFETY: within the `count` filled slots after the head.
                 assert_eq!(consumer.slot(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             // SAFETY: that many were read.
@@ -542,7 +540,7 @@ mod flagged {
             let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: at most `free` slots after the tail, this end's.
+                // SAFETY: within the `free` slots after the tail.
                 producer.row().at(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
                 if offset > 0 {
                     // SAFETY: not the first, and written.
@@ -570,7 +568,7 @@ mod flagged {
                 assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             if count > 0 {
-                // SAFETY: that many were available; no lane reads them.
+                // SAFETY: that many were available and read.
                 unsafe { consumer.advance(count) };
                 // SAFETY: stored once; its slots are done.
                 M::Word::publish_all([unsafe { consumer.publication() }]);
@@ -614,7 +612,7 @@ mod framed {
 
     fn write<M: Machine>(grant: &Grant<'_, '_, M>, number: u64) {
         if let Some(word) = grant.word(0) {
-            // SAFETY: granted, so the producer's.
+            // SAFETY: granted to the producer.
             word.with_mut(|word| unsafe { word.write(0x100 + number) });
         }
         assert!(grant.word(1).is_none());
@@ -623,7 +621,7 @@ mod framed {
     fn verify<M: Machine>(message: &Message<'_, M>, lengths: Work, number: u64) {
         assert_eq!(message.len(), lengths[number as usize]);
         match message.word(0) {
-            // SAFETY: seen and not released, so the consumer's.
+            // SAFETY: seen and not released.
             Some(word) => assert_eq!(word.with(|word| unsafe { word.read() }), 0x100 + number),
             None => assert!(message.is_empty()),
         }

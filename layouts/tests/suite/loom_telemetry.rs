@@ -8,8 +8,7 @@ use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Laun
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
-/// Yields after an odd value, the sequence of a record being written: loom would explore 128 reads of the
-/// same half record.
+/// Yields after an odd value, the sequence of an unfinished record: loom would explore 128 reads of the same half.
 struct Patient<const WEAK: u8>(LoomWord<WEAK>);
 
 // SAFETY: as `LoomWord`.
@@ -152,7 +151,7 @@ impl<const WEAK: u8> Block<WEAK> {
         Arc::new(Self { block, payload: LoomCell::new(0) })
     }
     fn host(&self) -> HostSide<'_, LoomWord<WEAK>> {
-        // SAFETY: no kernel runs, one host per model.
+        // SAFETY: no kernel runs; one host per model.
         unsafe { HostSide::prepare(&self.block, &LAUNCH) }
     }
     fn device(&self) -> DeviceSide<'_, LoomWord<WEAK>> {
@@ -160,7 +159,7 @@ impl<const WEAK: u8> Block<WEAK> {
         unsafe { DeviceSide::attach(&self.block, LAUNCH.epoch) }
     }
     fn write(&self) {
-        // SAFETY: the other side reads after it sees a stored word; loom checks whether that suffices.
+        // SAFETY: the other side reads after it has seen a word; loom checks whether that suffices.
         self.payload.with_mut(|payload| unsafe { payload.write(7) });
     }
     fn read(&self) -> u64 {

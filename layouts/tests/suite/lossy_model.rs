@@ -336,7 +336,7 @@ fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -
     assert_eq!(memory.attach(Reader::<u64, Host>::from_raw).err(), writer);
     let slots = NonNull::from(memory.slot(0)).cast();
     if !matches!(writer, Some(AttachError::TooSmall { .. })) {
-        // SAFETY: as many words as an accepted header says; dropped at once.
+        // SAFETY: an accepted header's words; dropped at once.
         assert_eq!(unsafe { Writer::<u64, Host>::new(memory.header(), slots) }.err(), writer);
         // SAFETY: as above.
         assert_eq!(unsafe { Reader::<u64, Host>::new(memory.header(), slots) }.err(), writer);
@@ -363,10 +363,10 @@ fn attach_errors_identify_the_wrong_field() {
     let memory = lossy::<u64>(4, 0);
     // SAFETY: within the memory.
     let inside = unsafe { memory.base.add(8) };
-    // SAFETY: that many bytes live there.
+    // SAFETY: live bytes.
     let misaligned = unsafe { Reader::<u64, Host>::from_raw(inside, 384) }.err();
     assert_eq!(misaligned, Some(AttachError::Misaligned { address: inside.as_ptr() as u64, align: 128 }));
-    // SAFETY: fewer bytes than live there.
+    // SAFETY: fewer than the live bytes.
     assert_eq!(unsafe { Writer::<u64, Host>::from_raw(memory.base, 447) }.err(), Some(AttachError::TooSmall { needed: 448, got: 447 }));
 }
 
@@ -390,7 +390,7 @@ fn a_mailbox_of_one_slot_is_an_error() {
     assert_eq!(memory.attach(mailbox::Writer::<u64, Host>::from_raw).err(), expected);
     assert_eq!(memory.attach(mailbox::Reader::<u64, Host>::from_raw).err(), expected);
     let slots = NonNull::from(memory.slot(0)).cast();
-    // SAFETY: as many words as the header says.
+    // SAFETY: the header's words.
     assert_eq!(unsafe { mailbox::Writer::<u64, Host>::new(memory.header(), slots) }.err(), expected);
     // SAFETY: as above.
     assert_eq!(unsafe { mailbox::Reader::<u64, Host>::new(memory.header(), slots) }.err(), expected);

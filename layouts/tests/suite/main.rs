@@ -1,4 +1,4 @@
-//! The crate's tests in one program, which links once.
+//! The crate's tests in one program, linked once.
 
 mod frames;
 mod loom_machine;

@@ -16,7 +16,7 @@ use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word}
 const START: u64 = u64::MAX - 5;
 
 fn ends<T: RingMessage>(memory: &Memory) -> (Producer<'_, T, Host>, Consumer<'_, T, Host>) {
-    // SAFETY: as long as its layout, and these are its only ends.
+    // SAFETY: as long as its layout; its only ends.
     let producer = unsafe { Producer::from_raw(memory.base, memory.len()) };
     // SAFETY: as above.
     (producer.expect("a producer"), unsafe { Consumer::from_raw(memory.base, memory.len()) }.expect("a consumer"))
@@ -24,7 +24,7 @@ fn ends<T: RingMessage>(memory: &Memory) -> (Producer<'_, T, Host>, Consumer<'_,
 
 fn words<T>(memory: &Memory) -> &[HostWord] {
     let (first, count) = (memory.layout.slots_offset(), memory.layout.capacity() * pairs_of::<T>() * 2);
-    // SAFETY: the slots are words, live as long as the memory.
+    // SAFETY: the slots are words, as long-lived as the memory.
     unsafe { NonNull::slice_from_raw_parts(memory.base.add(first as usize).cast(), count as usize).as_ref() }
 }
 
@@ -136,7 +136,7 @@ fn an_impossible_index_of_the_consumer_is_corrupt() {
 #[test]
 fn other_kinds_and_short_memory_are_errors() {
     let memory = Memory::formatted::<u64>(RingFlags::FLAGGED, 2, 0);
-    // SAFETY: live memory, which is refused.
+    // SAFETY: live memory, refused.
     let error = unsafe { Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.err();
     assert_eq!(error, Some(AttachError::Kind { expected: RingFlags::PAIRED.bits(), got: RingFlags::FLAGGED.bits() }));
     let memory = Memory::formatted::<u64>(RingFlags::PAIRED, 2, 0);
@@ -182,7 +182,7 @@ fn in_any_order<const WEAK: u8>(capacity: u64) {
         let memory: &'static (RingHeader<LoomWord<WEAK>>, Vec<Pair<LoomWord<WEAK>>>) =
             Box::leak(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), pairs)));
         let slots = NonNull::from(memory.1.as_slice()).cast();
-        // SAFETY: as many pairs as the layout says, and these are the only ends.
+        // SAFETY: the layout's pairs; the only ends.
         let mut producer = unsafe { Producer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
         // SAFETY: as above.
         let mut consumer = unsafe { Consumer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
@@ -205,7 +205,7 @@ fn in_any_order<const WEAK: u8>(capacity: u64) {
             assert_eq!(popped, number << 32 | number, "torn or stale");
         }
         filler.join().unwrap();
-        // SAFETY: leaked above, and both ends are over.
+        // SAFETY: leaked above; both ends are gone.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(memory).cast_mut()) });
     });
 }

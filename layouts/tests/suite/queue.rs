@@ -505,7 +505,7 @@ macro_rules! pairs {
                             assert_eq!(producer.push(value), Ok(()));
                             model.slots.push_back(value);
                         }
-                        // A full ring must publish, or its consumer would wait forever.
+                        // Otherwise the consumer of a full ring would wait forever.
                         model.unpublished = 0;
                     }
                     Op::PushSlice(count) => {

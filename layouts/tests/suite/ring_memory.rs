@@ -1,4 +1,4 @@
-//! Memory of exactly one ring, also for the fuzz targets: a sanitizer detects an access outside.
+//! Memory of exactly one ring, also for fuzz targets: a sanitizer detects an access outside.
 #![allow(dead_code, reason = "each program uses a part")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -18,9 +18,9 @@ impl Memory {
         Self::full_of(byte, RingLayout::of_kind::<u64>(kind, capacity).unwrap())
     }
     fn full_of(byte: u8, layout: RingLayout) -> Self {
-        // SAFETY: not empty: there is a header.
+        // SAFETY: not empty: it has a header.
         let base = NonNull::new(unsafe { alloc(Self::allocation(&layout)) }).expect("some memory");
-        // SAFETY: that many bytes live there.
+        // SAFETY: as many bytes.
         unsafe { base.write_bytes(byte, Self::allocation(&layout).size()) };
         Self { base, layout }
     }
@@ -40,11 +40,11 @@ impl Memory {
         Layout::from_size_align(layout.size().next_multiple_of(8) as usize, layout.align() as usize).unwrap()
     }
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
+        // SAFETY: aligned and long enough by its layout; initialised atomic words.
         unsafe { self.base.cast().as_ref() }
     }
     pub fn words(&self) -> &[HostWord] {
-        // SAFETY: that many initialised words live there, accessed atomically while ends exist.
+        // SAFETY: initialised words, accessed atomically while ends exist.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.len().div_ceil(8) as usize).as_ref() }
     }
     /// The words of a slot.
@@ -54,7 +54,7 @@ impl Memory {
         &self.words()[first..][..size]
     }
     pub fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: that many initialised bytes live there; tests write words only between the operations of an end.
+        // SAFETY: initialised bytes; tests write words only between an end's operations.
         unsafe { from_raw(self.base, self.len()) }
     }
 }

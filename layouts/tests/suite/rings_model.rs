@@ -303,8 +303,7 @@ macro_rules! owned_in_order {
                                     drop(grant);
                                 }
                                 unpublished = inside.len() - consumer.len();
-                                // Some kinds publish forgotten slots before a grant, others with the next
-                                // publish.
+                                // Some kinds publish forgotten slots before a grant, others with the next publish.
                                 assert!([0, before].map(|before| if forgets { before + written } else { 0 }).contains(&unpublished));
                             }
                             OwnedOp::Explode { count, write } => {

@@ -108,7 +108,7 @@ fn used<const N: usize>() -> [u64; N] {
 
 fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
     assert_eq!((size_of::<C>(), align_of::<C>()), (size_of::<u64>(), align_of::<u64>()));
-    // SAFETY: the same bytes, of which any are valid.
+    // SAFETY: the same bytes, any of which are valid.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len()) }
 }
 

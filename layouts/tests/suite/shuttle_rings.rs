@@ -1,4 +1,4 @@
-//! Longer runs of every ring than loom can enumerate, under random schedules.
+//! Longer runs of every ring than loom can enumerate, in random schedules.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -95,7 +95,7 @@ impl<T> ShuttleCell<T> {
     }
 }
 
-// SAFETY: the pointer of its cell, which lives as long as this one.
+// SAFETY: the pointer of its cell, which lives as long.
 unsafe impl<T> SlotCell<T> for ShuttleCell<T> {
     fn new(value: T) -> Self {
         Self { visited: AtomicBool::new(false), value: UnsafeCell::new(value) }
@@ -115,7 +115,7 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: words are atomic, slots follow the ring's protocol; shuttle checks whether that suffices.
+// SAFETY: atomic words, slots by the ring's protocol; shuttle checks whether that suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
@@ -141,7 +141,7 @@ impl<M: Machine, S> Memory<M, S> {
     }
 }
 
-/// Leaves only if all is well: in a failed model shuttle must not be called.
+/// Dropped only on success: a failed model must not call shuttle.
 struct Kept<H>(ManuallyDrop<H>);
 
 impl<H> Drop for Kept<H> {
@@ -262,7 +262,7 @@ fn spsc_ring<const BROKEN: u8>() {
     // SAFETY: as above.
     let consumer = unsafe { spsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer], vec![consumer], |producer, messages, way| fill!(producer, messages, way,), |consumer, way| drain!(consumer, way));
-    // SAFETY: the threads and their handles are gone.
+    // SAFETY: the handles are gone.
     unsafe { memory.free() };
 }
 
@@ -280,7 +280,7 @@ fn flagged_ring<const BROKEN: u8>() {
         |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap()),
         |consumer, way| drain!(consumer, way),
     );
-    // SAFETY: the threads and their handles are gone.
+    // SAFETY: the handles are gone.
     unsafe { memory.free() };
 }
 
@@ -299,7 +299,7 @@ fn mpsc_ring<const BROKEN: u8>() {
     // SAFETY: as above; the only consumer.
     let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
-    // SAFETY: the threads and their handles are gone.
+    // SAFETY: the handles are gone.
     unsafe { memory.free() };
 }
 
@@ -318,7 +318,7 @@ fn mpmc_ring<const BROKEN: u8>() {
             values[..count].to_vec()
         }
     });
-    // SAFETY: the threads and their handles are gone.
+    // SAFETY: the handles are gone.
     unsafe { memory.free() };
 }
 

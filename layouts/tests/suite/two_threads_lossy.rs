@@ -72,7 +72,7 @@ where
     })
 }
 
-/// Yields: with fewer cores than threads most messages would be lost.
+/// Yields: with fewer cores than threads, most messages would be lost.
 fn breathe(number: u64) {
     if number.is_multiple_of(512) {
         thread::yield_now();

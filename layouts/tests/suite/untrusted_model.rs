@@ -121,7 +121,7 @@ fn honest<T: Message>(capacity: u64, start: u64, operations: &[Op]) {
 
 fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
     let memory = Memory::formatted::<T>(capacity, start);
-    // SAFETY: that many initialised bytes live there; one thread.
+    // SAFETY: initialised bytes; one thread.
     let mut trusting = unsafe { spsc::Consumer::<T, Host>::from_raw(memory.0.base, memory.0.len()) }.unwrap();
     let mut producer = memory.producer::<T>().unwrap();
     for number in 0..count {
