@@ -18,7 +18,6 @@
 //! # Rules of a layout
 //!
 //! 1. A layout is a `#[repr(C)]` struct.
-//! 2. Memory that another agent writes contains 64-bit [`Word`]s only: plain reads of it would be undefined behaviour.
 //! 2. Memory that another agent writes contains only 64-bit [`Word`]s: plain reads of it would be undefined behaviour.
 //! 3. Any bytes are a valid value, all-zero bytes an empty one. Attaching checks their meaning.
 //! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
