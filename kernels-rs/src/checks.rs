@@ -10,7 +10,7 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{HOLD, INCREMENT};
 
-/// Time limit of [`hold`], longer than any check takes.
+/// Limit of [`hold`], longer than any check.
 const LONGEST_NS: u64 = 90_000_000_000;
 
 /// Stores 1 to the first word, and exits when the second is not 0. Only lane 0 works.

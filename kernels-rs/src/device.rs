@@ -80,7 +80,7 @@ mod rustc {
     #[repr(transparent)]
     pub struct DeviceWord(AtomicU64);
 
-    // SAFETY: 64-bit accesses at system scope; a fence before relaxed stores releases each of them.
+    // SAFETY: 64-bit accesses at system scope; a fence releases the relaxed stores after it.
     unsafe impl Word for DeviceWord {
         fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
@@ -333,7 +333,7 @@ pub mod rust_cuda {
         }
     }
 
-    /// Hash of this image's layouts, for the host to compare.
+    /// Hash of this image's layouts, compared by the host.
     #[cfg(target_os = "cuda")]
     #[unsafe(no_mangle)]
     #[used]

@@ -58,7 +58,7 @@ const fn is_wide(places: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Memory at both addresses is initialised, live until every group has returned, and not accessed elsewhere; the ranges do not overlap.
+/// Memory at both addresses is initialised, live until every group has returned, not accessed elsewhere, and does not overlap.
 #[inline(always)]
 pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) {
     let (to, from) = (to.address(), from.address());
@@ -115,8 +115,8 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
 ///
 /// # Safety
 ///
-/// Memory at the three addresses is initialised, live until every group has returned, and not accessed elsewhere. `sums` equals a summand
-/// or overlaps neither.
+/// Memory at the addresses is initialised, live until every group has returned, and not accessed elsewhere. `sums` equals a summand or
+/// overlaps neither.
 #[inline(always)]
 pub unsafe fn vector_add<M: Machine, L: Lanes>(
     machine: &M,

@@ -29,7 +29,7 @@ pub struct Chunk {
     pub offset: u64,
     /// Length in bytes, at most [`LONGEST`].
     pub length: u64,
-    /// Index of the first word in the whole input.
+    /// Index of its first word in the whole input.
     pub first_word: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-/// The largest chunk in bytes, at which 32-bit counters cannot overflow.
+/// The largest chunk in bytes; 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
@@ -90,8 +90,6 @@ struct Share {
     width: u32,
 }
 
-/// Counts this lane's share; returns its share of the checksum.
-///
 /// # Safety
 ///
 /// `length` bytes at `data`, aligned to 8, are readable and not written meanwhile; `tables` are this lane's `tables_per_lane`.
@@ -139,8 +137,6 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     sum
 }
 
-/// Adds this lane's share of the tables to the totals.
-///
 /// # Safety
 ///
 /// Only this kernel uses `work`, after a barrier behind the counts.

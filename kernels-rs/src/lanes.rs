@@ -1,6 +1,6 @@
 //! [`Lanes`]: the threads that execute one kernel function together.
 
-/// A warp, or a thread as a warp of one lane. Every lane calls every method, in the same order.
+/// A warp, or a thread as its only lane. Every lane calls every method, in the same order.
 pub trait Lanes {
     /// The number of lanes.
     const WIDTH: u32;
@@ -23,11 +23,11 @@ pub trait Lanes {
     fn pause(&self, times: u32);
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Sets the control block (0 for none) and launch for panics. Lane 0 calls it.
+    /// Sets control block (0 for none) and launch for panics. Lane 0 calls it.
     fn remember(&self, control: u64, epoch: u32);
 }
 
-/// Returns the nanoseconds to sleep after `times` polls without result.
+/// Returns the nanoseconds to sleep after `times` empty polls.
 #[must_use]
 pub const fn back_off_ns(times: u32) -> u32 {
     match times {

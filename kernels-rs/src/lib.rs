@@ -39,7 +39,7 @@
 //! | kernel | arguments |
 //! |---|---|
 //! | `echo`, `echo_flagged`, `echo_paired`, `echo_bare` | first control block, epoch, idle nanoseconds, most messages per batch |
-//! | `echo_split` | `echo`'s, then input peer header, input slots, output peer header, output slots: see [`Split`] |
+//! | `echo_split` | `echo`'s, then the fields of [`Split`] |
 //! | `echo_aggregated` | `echo`'s, then the shared [`Aggregate`] |
 //! | `histogram` | `echo`'s, then data, bytes, [`histogram::Work`] |
 //! | `transform` | `echo`'s, then data, bytes |
@@ -47,10 +47,10 @@
 //! | `copy` | target, source, bytes |
 //! | `fill` | target, words, the word |
 //! | `vector_add` | sums, both summands, elements |
-//! | `hold`, `increment` | see [`checks`]: two words; bytes and their count |
-//! | `ping_pong` | see [`probe`]: words, first number, rounds, idle nanoseconds, mode |
-//! | `publish`, `order_of_stores` | see [`probe`]: words, count, mode |
-//! | `order_of_loads` | see [`probe`]: words, last number, idle nanoseconds, mode |
+//! | `hold`, `increment` (see [`checks`]) | two words; bytes and their count |
+//! | `ping_pong` (see [`probe`]) | words, first number, rounds, idle nanoseconds, mode |
+//! | `publish`, `order_of_stores` | words, count, mode |
+//! | `order_of_loads` | words, last number, idle nanoseconds, mode |
 //!
 //! Block `b` of a persistent kernel, one warp, serves control block `b` of an array.
 //!
@@ -62,7 +62,7 @@
 //! |---|---|---|
 //! | the round of a persistent kernel | messages, free slots, commands | an ending command, another epoch, `idle_ns` without any of these |
 //! | `echo_aggregated`, before it publishes a batch | earlier reservations' publication | `idle_ns` |
-//! | `hold` | the word that releases it | 90 seconds |
+//! | `hold` | its second word | 90 seconds |
 //! | `ping_pong`, each round | the host's number | `idle_ns` |
 //! | `order_of_loads` | the host's last number | `idle_ns` |
 //!

@@ -12,8 +12,7 @@
 //!    leaving.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one; then only the first of
 //!    the batches that are stored together. A time is at most 4.29 s.
-//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the launch's
-//!    idle limit.
+//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
 mod each;
@@ -83,7 +82,7 @@ impl Launch {
     }
 }
 
-/// Device addresses of rings with a header on each side. The control block names the headers that the kernel polls.
+/// Device addresses of rings with two headers. The control block names the headers that the kernel polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Split {
     /// The input header that the kernel publishes to.
@@ -117,7 +116,7 @@ enum Verdict {
 ///
 /// # Safety
 ///
-/// The rings and telemetry that the control block names are live until this returns, with one host side and no other kernel.
+/// Rings and telemetry in the control block are live until this returns, with one host side and no other kernel.
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller's promise.
@@ -135,13 +134,12 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// Like [`persistent`], for groups that answer into one SPSC ring. Each control block names its own input ring and the same output ring;
-/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order.
+/// Like [`persistent`], for groups with their own input rings and one SPSC output ring; `shared` is the address of their
+/// [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order.
 ///
 /// # Safety
 ///
-/// As [`persistent`], except that all groups of this launch, and no other kernel, share the output ring and `shared`, which
-/// starts at the first index of the output ring.
+/// As [`persistent`], except that only the groups of this launch share the output ring and `shared`, which starts at the ring's first index.
 #[inline(always)]
 pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
     machine: &M,
@@ -480,7 +478,7 @@ where
         }
     }
 
-    /// Lane 0 only: times the batch before, and settles if due.
+    /// Lane 0 only: times the last batch, and settles if due.
     #[inline(always)]
     fn account(&mut self, now_ns: u64) {
         self.times.count(self.rings.taken(), now_ns);
@@ -531,7 +529,7 @@ where
         let state = self.control.state();
         let ending = Command::TERMINATE.union(Command::DRAIN);
         if state == State::Ready && command.intersects(ending) {
-            // The only legal way from Ready to an end.
+            // The only way from Ready to an end.
             self.control.enter(State::Active);
         }
         let wanted = if command.contains(Command::TERMINATE) {

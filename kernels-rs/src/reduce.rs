@@ -40,7 +40,6 @@ impl Number {
         }
     }
 
-    /// Adds two words; returns the bits of the sum.
     #[inline(always)]
     #[must_use]
     const fn add(self, sum: u64, word: u64) -> u64 {

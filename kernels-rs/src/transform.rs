@@ -96,7 +96,6 @@ pub struct Applied {
     pub status: u64,
 }
 
-/// The unit of one load or store.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Sixteen([u64; 2]);

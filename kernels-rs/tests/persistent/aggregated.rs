@@ -1,5 +1,3 @@
-//! `echo_aggregated`: groups with their own input rings and one output ring.
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 

@@ -1,5 +1,3 @@
-//! The suite of a ring whose slots have flags.
-
 macro_rules! suite {
     ($kind:ident, $kernel:literal, $persistent:ident, $send:ident, batches $batches:expr, warps $warps:expr) => {
         pub struct Rings<'a> {

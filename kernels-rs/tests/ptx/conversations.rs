@@ -1,5 +1,3 @@
-//! Conversations with the persistent kernels on the machine.
-
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};

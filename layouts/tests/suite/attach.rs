@@ -1,5 +1,3 @@
-//! Attaching to memory with any contents, and a peer that writes any index.
-
 use crate::ring_memory;
 
 use std::ptr::NonNull;

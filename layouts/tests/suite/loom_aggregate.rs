@@ -87,7 +87,7 @@ fn two_producers<const WEAK: u8>() {
     got.sort_unstable();
     assert_eq!(got, [1, 2], "lost, doubled or torn");
     drop(consumer);
-    // SAFETY: the ends are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -104,7 +104,7 @@ fn one_slot_twice<const WEAK: u8>() {
     let filled = writer.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the ends are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -124,7 +124,7 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
     let mut consumer = reader.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the ends are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 

@@ -143,7 +143,7 @@ fn meet<const WEAK: u8>(
     let writer = thread::spawn(move || fill(&mut writer, geometry));
     drain(&mut reader, geometry);
     writer.join().unwrap();
-    // SAFETY: the writer has ended, the reader is unused.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -257,7 +257,7 @@ fn a_mailbox<const WEAK: u8>() {
     }
     assert!(!reader.changed());
     writer.join().unwrap();
-    // SAFETY: the writer has ended, the reader is unused.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -284,7 +284,7 @@ fn a_group_of_words<const WEAK: u8>() {
         "torn or stale: {first:?}"
     );
     writer.join().unwrap();
-    // SAFETY: the writer has ended, the reader is unused.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -372,7 +372,7 @@ fn two_readers_are_independent() {
         for reader in readers {
             reader.join().unwrap();
         }
-        // SAFETY: the readers have ended, the writer is unused.
+        // SAFETY: no end is in use.
         unsafe { memory.free() };
     });
 }

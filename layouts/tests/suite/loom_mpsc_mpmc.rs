@@ -263,7 +263,7 @@ fn two_fill<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static, C: Send + 's
     got.extend(rest(&mut consumer.0, 4));
     assert_whole(&[before, one, two], &[got]);
     drop((first, second, consumer));
-    // SAFETY: no handle is left.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -304,7 +304,7 @@ fn two_consumers<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>(
     got.extend(pop(&mut consumer.0, 4));
     assert_whole(&[before, sent], &[got, theirs]);
     drop((producer, other, consumer));
-    // SAFETY: no handle is left.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -330,7 +330,7 @@ fn leaving<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     drop(second);
     writer.join().unwrap();
     reader.join().unwrap();
-    // SAFETY: no handle is left.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -348,7 +348,7 @@ fn attaching<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     take_side(Side::Writer);
     let late = Kept::new(memory.producer::<MPMC>());
     drop((late, others.join().unwrap()));
-    // SAFETY: no handle is left.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 

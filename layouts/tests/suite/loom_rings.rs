@@ -154,7 +154,7 @@ macro_rules! scenes {
             writer.join().unwrap();
             assert!(!receive(&mut consumer, geometry.work, 0), "more came out than went in");
             assert_eq!(consumer.head(), geometry.end);
-            // SAFETY: the writer has ended, the consumer is unused.
+            // SAFETY: no end is in use.
             unsafe { memory.free() };
         }
 
@@ -171,7 +171,7 @@ macro_rules! scenes {
             let mut consumer = unsafe { consumer(memory) };
             receive(&mut consumer, ONE_HEADER.work, 0);
             writer.join().unwrap();
-            // SAFETY: the writer has ended, the consumer is unused.
+            // SAFETY: no end is in use.
             unsafe { memory.free() };
         }
 
@@ -194,7 +194,7 @@ macro_rules! scenes {
             let mut producer = unsafe { producer(memory) };
             send(&mut producer, geometry.work, before);
             reader.join().unwrap();
-            // SAFETY: the reader has ended, the producer is unused.
+            // SAFETY: no end is in use.
             unsafe { memory.free() };
         }
 
@@ -213,7 +213,7 @@ macro_rules! scenes {
             take_side(Side::Writer);
             drop(producer);
             reader.join().unwrap();
-            // SAFETY: both ends are dropped.
+            // SAFETY: no end is in use.
             unsafe { memory.free() };
         }
 
@@ -400,7 +400,7 @@ macro_rules! values {
             insist(|| consumer.is_disconnected());
             assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "{LEFT}");
             writer.join().unwrap();
-            // SAFETY: the writer has ended, the consumer is unused.
+            // SAFETY: no end is in use.
             unsafe { memory.free() };
         }
 

@@ -1,5 +1,3 @@
-//! A queue as the model of rings of fixed-size messages.
-
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::mem::{MaybeUninit, forget};

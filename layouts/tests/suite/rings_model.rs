@@ -1,5 +1,3 @@
-//! Rings of fixed-size messages compared with a queue; drops of values.
-
 use crate::queue;
 
 use std::cell::{Cell, RefCell};

@@ -262,7 +262,7 @@ fn spsc_ring<const BROKEN: u8>() {
     // SAFETY: as above.
     let consumer = unsafe { spsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer], vec![consumer], |producer, messages, way| fill!(producer, messages, way,), |consumer, way| drain!(consumer, way));
-    // SAFETY: the handles are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -280,7 +280,7 @@ fn flagged_ring<const BROKEN: u8>() {
         |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap()),
         |consumer, way| drain!(consumer, way),
     );
-    // SAFETY: the handles are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -299,7 +299,7 @@ fn mpsc_ring<const BROKEN: u8>() {
     // SAFETY: as above; the only consumer.
     let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
-    // SAFETY: the handles are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 
@@ -318,7 +318,7 @@ fn mpmc_ring<const BROKEN: u8>() {
             values[..count].to_vec()
         }
     });
-    // SAFETY: the handles are gone.
+    // SAFETY: no end is in use.
     unsafe { memory.free() };
 }
 

@@ -1,5 +1,3 @@
-//! Values of each size and alignment pass through the rings whole.
-
 use std::array::from_fn;
 use std::sync::Arc;
 
