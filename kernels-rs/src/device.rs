@@ -1,8 +1,8 @@
-//! The GPU as a [`Machine`]; the only file with compiler-specific `cfg`s.
+//! The GPU as a [`Machine`]; with `lib.rs`, the only file with compiler-specific `cfg`s.
 //!
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
-//!    Groups have one lane. Type-checked on the host; never run.
+//!    Type-checked on the host, where groups have one lane; never run.
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
@@ -239,7 +239,7 @@ mod rustc {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope: no data race.
+            // SAFETY: two live words, aligned to 16 by the probe's lines or `Pair`; relaxed at system scope: no data race.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }

@@ -254,7 +254,7 @@ pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Laun
 #[inline(always)]
 fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
-    // `at` on a GPU rejects only null: not a later group's address.
+    // `at` on a GPU rejects only null and misaligned addresses: not a later group's.
     if launch.controls == 0 {
         return None;
     }

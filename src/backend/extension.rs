@@ -62,7 +62,8 @@ pub trait Extension {
     /// Frees deferred blocks and drops kept values that are due.
     fn free_deferred(&self) {}
 
-    /// Returns the memory that failed operations left invalid, if tracked; operations check and update it at execution.
+    /// Returns the memory that failed operations left invalid, if tracked; operations check and update it at execution, on
+    /// CUDA at queueing.
     fn taints(&self) -> Option<&Taints> {
         None
     }

@@ -109,7 +109,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place outside live memory; the driver's error.
+    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place outside live memory, except the caller's pageable
+    /// memory; the driver's error.
     ///
     /// # Safety
     ///

@@ -24,7 +24,7 @@ pub(crate) struct Range<O> {
     pub device: u32,
     /// Only a number if the process cannot access it.
     pub place: NonNull<u8>,
-    /// Device minus host address, wrapping; not 0 only for write-combined memory.
+    /// Device minus host address, wrapping; not 0 only for write-combined and some registered memory.
     pub shift: u64,
     pub owner: O,
     /// Freed, but in use: hidden from new calls.

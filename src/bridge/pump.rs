@@ -209,7 +209,7 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
 
     fn tell(&self, patience: Duration) {
         self.order.patience.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-        // SYNC POINT: told to stop. Pairs with run.
+        // SYNC POINT: told to stop. Pairs with poll.
         self.order.stop.store(true, Release);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();

@@ -51,7 +51,8 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Returns the defaults: 1024 slots per ring, batches of 128, idle 60 s, indices from 0, stuck after 1 s, timeout 10 s.
+    /// Returns the defaults: 1024 slots per ring, in device memory unless shared; the device's strategy; batches of 128, idle 60 s, indices
+    /// from 0, stuck after 1 s, timeout 10 s.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {

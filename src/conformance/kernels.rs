@@ -25,7 +25,7 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
         // SAFETY: a mapped word, atomic on all sides: the caller's promise.
         unsafe { place.cast::<AtomicU64>().as_ref() }
     };
-    // SYNC POINT: the kernel runs. Pairs with Held::begin.
+    // SYNC POINT: the kernel runs. Pairs with Subject::hold.
     word(arguments[0]).store(1, Release);
     let mut times = 0;
     // SYNC POINT: the kernel may end. Pairs with Held::drop.

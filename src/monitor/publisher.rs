@@ -13,8 +13,9 @@ use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
 use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 
-/// Minimum time between two samples of all figures, or of a pool.
+/// Minimum time between two samples.
 const SAMPLE_NS: u64 = 10_000_000;
+/// Minimum time between two samples of a pool.
 const POOL_NS: u64 = 200_000_000;
 
 pub(crate) struct Publisher {

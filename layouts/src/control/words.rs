@@ -166,7 +166,7 @@ pub enum Fault {
     Corrupt = 6,
     /// 7: an invalid request; answered as refused, counted in `dropped`.
     Message = 7,
-    /// 8: no message or command before the kernel's deadline.
+    /// 8: no message, command or free slot before the kernel's deadline.
     Deadline = 8,
     /// 9: a panic.
     Panic = 9,

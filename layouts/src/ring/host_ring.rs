@@ -93,6 +93,9 @@ unsafe fn indexed_pair<'a, T>(
     (producer.announce(), consumer.announce())
 }
 
+/// # Safety
+///
+/// As [`pair`].
 unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace, T>(
     header: &RingHeader<HostWord>,
     slots: NonNull<K::Slot>,

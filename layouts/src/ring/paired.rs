@@ -184,7 +184,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         capacity: u64,
     ) -> Result<Self, Corrupt> {
         let slots = Slots { base: slots, mask: capacity - 1, _slots: PhantomData };
-        // SYNC POINT: slot released. Pairs with Consumer::release.
+        // SYNC POINT: slot released. Pairs with the store of Consumer::release's word, as in Consumer::pop.
         let head = if FILLS { own.consumer.head.load_acquire() } else { peer.consumer.head.load() };
         let next = if FILLS { head.wrapping_add(slots.waiting(head)) } else { head };
         used(head, next, capacity)?;
@@ -242,7 +242,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
-        // SYNC POINT: slot released. Pairs with Consumer::release.
+        // SYNC POINT: slot released. Pairs with the store of Consumer::release's word, as in Consumer::pop.
         self.port.own.consumer.head.load_acquire()
     }
 

@@ -46,7 +46,7 @@ impl<'a, W: Word> Recorder<'a, W> {
 
     /// Adds `messages`, each with a latency of `latency_ns` from poll to answer.
     ///
-    /// `refused` of them got no answer and add to [`dropped`](TelemetryBuffer::dropped). No effect if `messages` is 0.
+    /// `refused` of them were answered as refused and add to [`dropped`](TelemetryBuffer::dropped). No effect if `messages` is 0.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;

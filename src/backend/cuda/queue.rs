@@ -1,7 +1,7 @@
 //! [`Queue`]: a stream, and which of its operations are complete.
 //!
-//! 1. An event covers all operations up to its number; one is recorded after each large operation, before each of unbounded duration, and
-//!    on demand.
+//! 1. An event covers all operations up to its number; one is recorded after each large operation, [`RUN`] small ones or another library's
+//!    kernel, before each of unbounded duration, and on demand.
 //! 2. A call that fails first fails for its caller. After a later failure the operation, perhaps executed in part, has a failing number. A
 //!    broken context completes everything with its error.
 //! 3. While the driver does not answer, waiters get its error and the operation stays incomplete.

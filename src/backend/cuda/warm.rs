@@ -1,5 +1,5 @@
-//! Uses the driver's lazily loaded kernels and engines once: fills, copies within a device, pools. Loading may wait for every running
-//! kernel.
+//! Uses the driver's lazily loaded kernels and engines once: fills, copies within a device, uploads, downloads, publications, host
+//! functions, pools. Loading may wait for every running kernel.
 
 use core::ffi::c_void;
 use core::ptr;

@@ -2,8 +2,8 @@
 //!
 //! 1. Failed calls count too; a fault at execution is decided at the call.
 //! 2. A failing call has no effect, but a free frees, and a wait waits.
-//! 3. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected), or copies [succeed with a wrong
-//!    bit](Fault::flipping).
+//! 3. A failing allocation is [`OutOfMemory`](Error::OutOfMemory), of host or pinned memory [`Map`](Error::Map). Other calls are
+//!    [`Injected`](Error::Injected), or copies [succeed with a wrong bit](Fault::flipping).
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -36,7 +36,7 @@ pub enum Verb {
     After,
     /// [`mark`](crate::backend::Backend::mark).
     Mark,
-    /// [`wait`](crate::backend::Backend::wait).
+    /// [`wait`](crate::backend::Backend::wait) and [`outcome`](crate::backend::Backend::outcome).
     Wait,
     /// [`synchronize`](crate::backend::Backend::synchronize).
     Synchronize,
@@ -53,7 +53,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Every method.
+    /// Every verb.
     pub const ALL: [Self; 17] = [
         Self::Allocate,
         Self::Free,

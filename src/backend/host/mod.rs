@@ -3,7 +3,7 @@
 //! 1. Device memory has its own address space; a host access there faults.
 //! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
 //! 3. A stream is a thread.
-//! 4. [`Faults`] can be injected into any call; a [log](Call) has all calls.
+//! 4. [`Faults`] can be injected into the calls that have a [`Verb`]; a [log](Call) has all of these.
 //! 5. Copies without peer access, set per direction, go through the host.
 //! 6. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
 //! 7. A forked process frees nothing and drops no kept value: both are the parent's.

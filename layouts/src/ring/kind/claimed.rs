@@ -247,7 +247,7 @@ pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machi
 pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
     // SAFETY: claimed, so no other handle accesses it until its word is full.
     slot.cell.with_mut(|place| unsafe { value::write(place, value) });
-    // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+    // SYNC POINT: slot published. Pairs with Turns::look and run, Mpsc::next and seen, and ManyProducer::evict.
     slot.word.store_release(full);
 }
 
@@ -258,7 +258,7 @@ pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u
 pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
     // SAFETY: full when claimed, acquired by the claimer; no other handle accesses it until its word is free.
     let value = slot.cell.with(|place| unsafe { value::read(place) });
-    // SYNC POINT: slot released. Pairs with Turns::run.
+    // SYNC POINT: slot released. Pairs with Turns::look and run.
     slot.word.store_release(taken);
     value
 }
@@ -461,7 +461,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     fn release_one(&mut self) {
         let index = self.state.released;
         let turns = self.turns();
-        // SYNC POINT: slot released. Pairs with Turns::run.
+        // SYNC POINT: slot released. Pairs with Turns::look and run.
         turns.slot(index).word.store_release(turns.taken(index));
         self.state.released = index.wrapping_add(1);
     }

@@ -146,6 +146,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         let waiting = Self::waiting(consumer, most);
         if waiting == 0 && consumer.state.released != consumer.head {
+            // SYNC POINT: slot released. Pairs with the producer's poll.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
         Ok((consumer.head, waiting))
@@ -271,7 +272,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
 
 #[doc(hidden)]
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
-    /// Counts `count` slots as emptied, unreleased.
+    /// Counts `count` slots as emptied and released; the caller stores their [`publication`](Self::publication).
     ///
     /// # Safety
     ///

@@ -207,6 +207,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
         }
         let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity()).or_else(|corrupt| M::Corrupt::found(corrupt, 0))?;
         if waiting == 0 && consumer.state.is_held {
+            // SYNC POINT: slot released. Pairs with the producer's poll.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
         Ok((consumer.head, waiting.min(most as u64) as usize))

@@ -68,7 +68,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let slot = self.turns.slot(index);
         // SAFETY: by the invariant claimed and not written; this handle's until its word is full.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
-        // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+        // SYNC POINT: slot published. Pairs with Turns::look and run, Mpsc::next and seen, and ManyProducer::evict.
         slot.word.store_release(self.turns.full(index));
         Ok(())
     }
@@ -98,7 +98,7 @@ impl<T, M: Machine<Word: RmwWord>> Drop for Grant<'_, '_, T, M> {
 }
 
 fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
-    // SYNC POINT: slot released. Pairs with Turns::run: the next lap's producer comes after this claim.
+    // SYNC POINT: slot released. Pairs with Turns::look and run: the next lap's producer comes after this claim.
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
@@ -172,7 +172,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     #[inline(always)]
     fn publish(&mut self) {
         while self.published != self.next {
-            // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+            // SYNC POINT: slot published. Pairs with Turns::look and run, Mpsc::next and seen, and ManyProducer::evict.
             self.turns.slot(self.published).word.store_release(self.turns.full(self.published));
             self.published = self.published.wrapping_add(1);
         }
