@@ -71,8 +71,14 @@ impl Parse for Kernel {
         };
         input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
+        if input.peek(Token![<]) {
+            return Err(input.error("a kernel is not generic: write one for each type"));
+        }
         let content;
         let parentheses = parenthesized!(content in input);
+        if content.peek(Token![self]) || content.peek(Token![&]) && (content.peek2(Token![self]) || content.peek2(Token![mut])) {
+            return Err(content.error("a kernel is a function: its state is the first parameter, `state: &mut State`"));
+        }
         let form = match rings {
             Some(rings) if content.peek2(Token![:]) && content.peek3(Token![&]) => each(rings, &content, input)?,
             Some(_) if is_named(&content) && input.peek(token::Brace) => return Err(by_value(&content)),
@@ -124,6 +130,9 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
         }
         let borrowed = content.parse::<Token![&]>().and_then(|_| if mutable { content.parse::<Token![mut]>().map(drop) } else { Ok(()) });
         borrowed.map_err(|error| Error::new(error.span(), "the answer is `&mut`"))?;
+        if !mutable && content.peek(Token![mut]) {
+            return Err(content.error("the message is `&`: a first parameter `&mut` is the kernel's state, and the answer is the last"));
+        }
         Ok((name, content.parse()?))
     };
     let has_state = {
@@ -145,6 +154,9 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     content.parse::<Option<Token![,]>>()?;
     if !content.is_empty() {
         return Err(content.error("a kernel takes one message and writes one answer; a state is the first parameter: `state: &mut State`"));
+    }
+    if input.peek(Token![->]) {
+        return Err(input.error("a kernel returns nothing: it writes its answer to the parameter `&mut`"));
     }
     let body;
     let braces = braced!(body in input);
