@@ -128,7 +128,10 @@ impl fmt::Display for AttachError {
             Self::Magic { expected, got } => write!(f, "not formatted: magic is {got:#018x}, expected {expected:#018x}"),
             Self::Version { expected, got } => write!(f, "version {got}, expected {expected}"),
             Self::Abi { expected, got } => {
-                write!(f, "another type, or the same with another layout: ABI {got:#018x}, expected {expected:#018x}")
+                write!(
+                    f,
+                    "another type, or another definition of it: ABI {got:#018x}, expected {expected:#018x}; compile both sides with one"
+                )
             }
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
             Self::Capacity { got } => {

@@ -201,7 +201,7 @@ impl fmt::Display for Fault {
             Self::RefusedCommand => "a command that the state does not allow",
             Self::Corrupt => "a corrupt ring index",
             Self::Message => "a message that asks for what is not there",
-            Self::Deadline => "nothing to do until the deadline",
+            Self::Deadline => "no message, or no free slot, within the idle limit",
             Self::Panic => "a panic",
         })
     }
