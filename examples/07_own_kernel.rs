@@ -6,6 +6,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem_kernels::{SharedLayout, kernels};
 
+/// Answered with its total.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 7)]
