@@ -319,6 +319,11 @@ impl Owned<framed::Consumer<'_, Local>> {
     pub fn peek_many(&mut self) -> Result<framed::Chunk<'_, '_, Local>, framed::PopError> {
         self.lent().peek_many()
     }
+
+    /// Releases every `every` messages, at least 1.
+    pub fn batch(&mut self, every: usize) -> framed::BatchConsumer<'_, '_, Local> {
+        self.lent().batch(every)
+    }
 }
 
 impl<E: Publish> Owned<E> {

@@ -306,6 +306,9 @@ fn owned_ends_have_slices_grants_chunks_and_batches() {
     let chunk = consumer.peek_many().unwrap();
     assert_eq!(chunk.next().as_deref(), Ok(&b"two"[..]));
     assert_eq!((chunk.release(), consumer.is_empty()), (1, true));
+    producer.push(b"three").unwrap();
+    assert_eq!(consumer.batch(4).pop(&mut [0; 8]), Ok(5));
+    assert!(consumer.is_empty());
 }
 
 #[test]
