@@ -6,7 +6,7 @@ mod id;
 mod text;
 
 use core::alloc::Layout;
-use core::fmt;
+use core::fmt::{self, Write as _};
 use std::boxed::Box;
 use std::io;
 use std::path::Path;
@@ -360,17 +360,22 @@ impl Error {
     }
 }
 
-/// Writes the text of an error, and of each cause that it does not repeat: `main` and `unwrap` print `Debug`.
+/// Writes the text of an error, and of each cause that does not end it: `main` and `unwrap` print `Debug`.
 pub(crate) fn with_causes(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut said = error.to_string();
-    f.write_str(&said)?;
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !said.contains(&next) {
-            write!(f, ": {next}")?;
+    // A foreign cause may be its own.
+    const MOST: usize = 16;
+    let mut before = String::new();
+    let causes = std::iter::successors(Some(error), |cause| cause.source()).take(MOST);
+    for (place, cause) in causes.enumerate() {
+        let mut text = String::new();
+        // Not `to_string`, which panics if `Display` fails.
+        write!(text, "{cause}")?;
+        match place {
+            0 => f.write_str(&text)?,
+            _ if before.ends_with(&text) => {}
+            _ => write!(f, ": {text}")?,
         }
-        (said, cause) = (next, error.source());
+        before = text;
     }
     Ok(())
 }

@@ -118,11 +118,22 @@ pub fn output(mut command: Command) -> Result<String, Error> {
     if !output.status.success() {
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(|word| word.to_string_lossy());
         let said = String::from_utf8_lossy(&output.stderr);
-        // Not cargo's progress and the warnings before the first error.
-        let errors = said.find("\nerror").map_or(&*said, |at| &said[at + 1..]);
-        return Err(Error::Failed { command: words.collect::<Vec<_>>().join(" "), said: errors.to_owned() });
+        return Err(Error::Failed { command: words.collect::<Vec<_>>().join(" "), said: from_first_error(&said).to_owned() });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Without cargo's progress and the warnings before the first error.
+fn from_first_error(said: &str) -> &str {
+    let begin = if said.starts_with("error") { 0 } else { said.find("\nerror").map_or(0, |at| at + 1) };
+    &said[begin..]
+}
+
+#[test]
+fn the_first_error_is_kept() {
+    for (said, kept) in [("error: a\nerror: b", "error: a\nerror: b"), ("warning: w\nerror: a\n", "error: a\n"), ("unknown", "unknown")] {
+        assert_eq!(from_first_error(said), kept);
+    }
 }
 
 fn answer(program: &Path, arguments: &[&str]) -> Result<String, Error> {

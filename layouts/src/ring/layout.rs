@@ -66,8 +66,8 @@ impl fmt::Display for LayoutError {
             Self::NotAPowerOfTwo { capacity } => {
                 write!(f, "invalid capacity: {capacity} is not a power of two")?;
                 match capacity.checked_next_power_of_two() {
-                    Some(next) => write!(f, "; the next is {next}"),
-                    None => Ok(()),
+                    Some(next) if *capacity > 0 => write!(f, "; the next is {next}"),
+                    _ => Ok(()),
                 }
             }
             Self::TooLarge { capacity, slot_size } => {
