@@ -2,7 +2,7 @@
 //!
 //! | message | key | bytes |
 //! |---|---|---|
-//! | hello, a query | `KEY/hello` | `rmzH`, stream, first sequence number, [`RingType`] |
+//! | hello, a query | `KEY/hello` | `rmzH`, stream, first sequence number, limit in bytes, [`RingType`] |
 //! | welcome, its reply | | `rmzW`, receiver, pushed, received, window in bytes |
 //! | refusal, its reply | | `rmzR`, the sink's [`RingType`] |
 //! | data | `KEY/data` | `rmzD`, count (4 bytes), stream, receiver, first sequence number, messages |
@@ -19,6 +19,8 @@ pub const HEADER: usize = 32;
 pub struct Hello {
     pub stream: u64,
     pub first: u64,
+    /// Most unacknowledged bytes, by the sender's window and ring.
+    pub limit: u64,
     pub ring: RingType,
 }
 
@@ -98,12 +100,12 @@ fn append(mut bytes: Vec<u8>, ring: &RingType) -> Vec<u8> {
 
 impl Hello {
     pub fn encode(&self) -> Vec<u8> {
-        append(write(b"rmzH", &[self.stream, self.first]), &self.ring)
+        append(write(b"rmzH", &[self.stream, self.first, self.limit]), &self.ring)
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::of(bytes, b"rmzH")?;
-        Some(Self { stream: fields.number()?, first: fields.number()?, ring: fields.ring()? })
+        Some(Self { stream: fields.number()?, first: fields.number()?, limit: fields.number()?, ring: fields.ring()? })
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn envelopes_round_trip_and_prefixes_do_not_decode() {
         let ring = RingType::of::<u64>();
-        let hello = Hello { stream: 1, first: u64::MAX, ring: ring.clone() };
+        let hello = Hello { stream: 1, first: u64::MAX, limit: 2, ring: ring.clone() };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
         let data = Data { count: 7, stream: 1, receiver: 2, first: 3 };
         assert_eq!(Data::decode(&data.encode()), Some(data));

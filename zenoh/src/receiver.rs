@@ -21,6 +21,8 @@ use crate::{Error, Sink, keys, random};
 
 /// The thread's sleep while nothing arrives.
 const NAP: Duration = Duration::from_millis(20);
+/// The longest delay of an acknowledgement: each costs both hosts a packet and a wake-up.
+const BETWEEN_ACKS: Duration = Duration::from_micros(500);
 /// Between two reports of one gap.
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
 /// Bytes of the longest hello: a table and numbers.
@@ -44,6 +46,12 @@ struct State<S> {
     held: usize,
     hellos: Vec<Query>,
     acknowledged: u64,
+    /// Bytes pushed since the last acknowledgement.
+    unacknowledged: usize,
+    /// As many are acknowledged at once: an eighth of what the sender may have in flight.
+    most_unacknowledged: usize,
+    /// The thread sleeps until the alarm, not for the next acknowledgement.
+    is_asleep: bool,
     gap: bool,
     reported: Option<(u64, Instant)>,
     failed: Option<Error>,
@@ -80,6 +88,9 @@ impl<S: Sink> Receiver<S> {
             held: 0,
             hellos: Vec::new(),
             acknowledged: received,
+            unacknowledged: 0,
+            most_unacknowledged: 0,
+            is_asleep: false,
             gap: false,
             reported: None,
             failed: None,
@@ -104,7 +115,7 @@ impl<S: Sink> Receiver<S> {
     }
 
     fn relay(&self) -> Result<(), Error> {
-        let (shared, mut pace) = (&self.shared, Pace::default());
+        let (shared, mut pace, mut acknowledged) = (&self.shared, Pace::default(), None::<Instant>);
         while !shared.common.is_stopped() && !self.session.is_closed() {
             let mut guard = shared.lock();
             let Some(state) = guard.as_mut() else { return Ok(()) };
@@ -114,13 +125,23 @@ impl<S: Sink> Receiver<S> {
             if state.push(&shared.common)? {
                 pace.reset();
             }
-            let ack = state.acknowledgement(shared.id);
+            let early = acknowledged.map_or(Duration::ZERO, |at| BETWEEN_ACKS.saturating_sub(at.elapsed()));
+            let is_due = early.is_zero() || state.is_urgent();
+            let ack = if is_due { state.acknowledgement(shared.id) } else { None };
             let mut answers = Vec::new();
             for query in std::mem::take(&mut state.hellos) {
                 answers.extend(state.answer(&query, shared)?.map(|reply| (query, reply)));
             }
             if ack.is_none() && answers.is_empty() {
-                let most = if state.batches.is_empty() { NAP } else { pace.next() };
+                // Poll a full sink; otherwise sleep until the next acknowledgement or, if none is due, until a message arrives.
+                state.is_asleep = state.batches.is_empty() && early.is_zero();
+                let most = if !state.batches.is_empty() {
+                    pace.next()
+                } else if state.is_asleep {
+                    NAP
+                } else {
+                    early
+                };
                 if most.is_zero() {
                     drop(guard);
                     std::thread::yield_now();
@@ -132,6 +153,7 @@ impl<S: Sink> Receiver<S> {
             // zenoh's callbacks need the lock, and publications may wait for them.
             drop(guard);
             if let Some(ack) = ack {
+                acknowledged = Some(Instant::now());
                 // If it is lost, a later acknowledgement or handshake replaces it.
                 let _ = self.publisher.put(ack.encode()).wait();
             }
@@ -173,7 +195,12 @@ impl<S: Sink> Shared<S> {
                 state.failed = Some(error);
             }
         }
-        self.alarm.notify_one();
+        let wakes = state.is_asleep || state.is_urgent() || state.failed.is_some() || !state.batches.is_empty();
+        state.is_asleep = false;
+        drop(guard);
+        if wakes {
+            self.alarm.notify_one();
+        }
     }
 
     fn greet(&self, query: Query) {
@@ -246,6 +273,7 @@ impl<S: Sink> State<S> {
             pushed |= count > 0;
             add(&common.counters.messages, count);
             add(&common.counters.bytes, bytes as u64);
+            self.unacknowledged += bytes;
             batch.done += bytes;
             if batch.done < contents.len() {
                 break;
@@ -257,11 +285,17 @@ impl<S: Sink> State<S> {
         Ok(pushed)
     }
 
+    /// The sender may wait for an acknowledgement.
+    fn is_urgent(&self) -> bool {
+        self.gap || self.unacknowledged > self.most_unacknowledged
+    }
+
     fn acknowledgement(&mut self, receiver: u64) -> Option<Ack> {
         let stream = self.streams.current()?;
         let pushed = self.pushed();
         let is_known = self.reported.is_some_and(|(at, when)| at == self.received && when.elapsed() < BETWEEN_GAPS);
         let gap = std::mem::take(&mut self.gap) && !is_known;
+        self.unacknowledged = 0;
         if pushed == self.acknowledged && !gap {
             return None;
         }
@@ -282,6 +316,7 @@ impl<S: Sink> State<S> {
             add(&counters.refused, 1);
             return Ok(Some(Reply::Refusal(self.sink.ring().clone())));
         }
+        self.most_unacknowledged = shared.window.min(usize::try_from(hello.limit).unwrap_or(usize::MAX)) / 8;
         let was = self.streams.current();
         if self.resume(hello.stream, hello.first)? {
             add(&counters.reconnects, was.is_some().into());

@@ -172,7 +172,8 @@ impl<S: Source> Sender<S> {
     }
 
     fn greet(&mut self) -> Result<(), Error> {
-        let hello = Hello { stream: self.source.stream(), first: self.source.first(), ring: self.source.ring().clone() };
+        let limit = self.options.window_bytes.min(self.source.limit()) as u64;
+        let hello = Hello { stream: self.source.stream(), first: self.source.first(), limit, ring: self.source.ring().clone() };
         let replies = self.session.get(&self.hello).payload(hello.encode()).timeout(LONGEST_HELLO).wait();
         self.greeted = Some(Instant::now());
         let replies = match replies {

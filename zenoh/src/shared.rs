@@ -85,6 +85,10 @@ impl Source for SharedSource {
         self.end.release(count);
         self.taken -= count;
     }
+
+    fn limit(&self) -> usize {
+        self.end.capacity() as usize * self.end.message().size
+    }
 }
 
 /// The producer's end of a ring between processes.

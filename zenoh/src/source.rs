@@ -32,6 +32,11 @@ pub trait Source: Send + 'static {
 
     /// Releases the first `count` messages, which [`take`](Self::take) returned or [`seek`](Self::seek) passed.
     fn release(&mut self, count: u64);
+
+    /// Returns the most bytes that can be unreleased: the receiver acknowledges a small ring more often. By default unlimited.
+    fn limit(&self) -> usize {
+        usize::MAX
+    }
 }
 
 struct Kept<T> {

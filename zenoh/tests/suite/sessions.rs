@@ -6,12 +6,12 @@ use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, ReceiveError, SendError};
 use ringmem::ring::{framed, spsc};
 use ringmem::shared::Memory;
-use ringmem::wait;
+use ringmem::wait::{self, TryRecvError, TrySendError};
 use ringmem_kernels::{SharedLayout, kernels};
-use ringmem_zenoh::{Error, FrameSink, Frames, MessageSink, Messages, Options, Relay, SharedSink, SharedSource};
+use ringmem_zenoh::{Error, FrameSink, Frames, MessageSink, Messages, Options, Relay, SharedSink, SharedSource, SpscSink, SpscSource};
 use zenoh::Wait;
 
-use crate::two_hosts::{LIMIT, Message, Result, endpoint, eventually, message, pair, session};
+use crate::two_hosts::{LIMIT, Link, Message, Result, endpoint, eventually, message, pair, session};
 
 #[derive(Clone, Copy, Debug, SharedLayout)]
 #[repr(C)]
@@ -131,17 +131,59 @@ fn a_channel_is_relayed_in_both_directions() -> Result {
     let _kernel_side = (Relay::receiver(&there, "to", sink)?, Relay::sender(&there, "from", source)?);
     let (mut sends, to) = wait::bounded::<u64>(16);
     let (from, mut receives) = wait::bounded::<u64>(16);
-    let (mut to, mut from) = (to, from);
-    let _near_side = (
-        Relay::sender(&here, "to", Messages::new(move || Ok(to.try_recv().ok())))?,
-        Relay::receiver(&here, "from", MessageSink::new(move |value| Ok(from.try_send(value).is_ok())))?,
-    );
+    let near_side = (Relay::sender(&here, "to", received(to))?, Relay::receiver(&here, "from", sent(from))?);
     thread::scope(|scope| {
         scope.spawn(|| (0..2_000).for_each(|number| sends.send(number).unwrap()));
         for number in 0..2_000 {
             assert_eq!(receives.recv_timeout(LIMIT), Ok(number + 1));
         }
     });
+    drop(receives);
+    sends.send(1)?;
+    eventually("the receiver's end", || near_side.1.is_finished().then_some(()));
+    drop(sends);
+    eventually("the sender's end", || near_side.0.is_finished().then_some(()));
+    let ends = [near_side.0.join().1, near_side.1.join().1].map(|end| end.unwrap_err().to_string());
+    assert!(ends[0].contains("the sender was dropped") && ends[1].contains("the receiver was dropped"), "{ends:?}");
+    Ok(())
+}
+
+fn received(mut end: wait::Receiver<u64>) -> Messages<u64> {
+    Messages::new(move || match end.try_recv() {
+        Ok(value) => Ok(Some(value)),
+        Err(TryRecvError::Empty) => Ok(None),
+        Err(ended) => Err(Error::End(ended.to_string())),
+    })
+}
+
+fn sent(mut end: wait::Sender<u64>) -> MessageSink<u64> {
+    MessageSink::new(move |value| match end.try_send(value) {
+        Ok(()) => Ok(true),
+        Err(TrySendError::Full(_)) => Ok(false),
+        Err(ended) => Err(Error::End(ended.to_string())),
+    })
+}
+
+#[test]
+fn batches_between_processes_of_one_host_pass_through_shared_memory_if_enabled() -> Result {
+    const COUNT: u64 = 1 << 16;
+    let endpoint = endpoint();
+    let there = session("peer", &[&endpoint], &[]);
+    let link = Link::to(&endpoint);
+    let here = session("peer", &[], &[&link.endpoint]);
+    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(1 << 16), spsc::bounded::<Message>(1 << 16));
+    (0..COUNT).for_each(|number| producer.push(message(number)).unwrap());
+    let _receiver = Relay::receiver(&there, "memory", SpscSink::new(sink))?;
+    let _sender = Relay::sender(&here, "memory", SpscSource::new(source))?;
+    for number in 0..COUNT {
+        assert_eq!(eventually("a message", || consumer.pop().ok()), message(number));
+    }
+    let (carried, bytes) = (link.carried(), 32 * COUNT);
+    if cfg!(feature = "shared-memory") {
+        assert!(carried < bytes / 4, "{carried} of {bytes} bytes through TCP");
+    } else {
+        assert!(carried >= bytes, "{carried} of {bytes} bytes through TCP");
+    }
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -169,6 +169,7 @@ const CUT: u8 = 2;
 pub struct Link {
     pub endpoint: String,
     state: Arc<AtomicU8>,
+    carried: Arc<AtomicU64>,
 }
 
 impl Link {
@@ -178,6 +179,8 @@ impl Link {
         let target = endpoint.strip_prefix("tcp/").unwrap().to_owned();
         let state = Arc::new(AtomicU8::new(OPEN));
         let shared = Arc::clone(&state);
+        let carried = Arc::new(AtomicU64::new(0));
+        let bytes = Arc::clone(&carried);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if shared.load(SeqCst) == CUT {
@@ -185,12 +188,17 @@ impl Link {
                 }
                 let Ok(far) = TcpStream::connect(&target) else { continue };
                 for (from, to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
-                    let state = Arc::clone(&shared);
-                    thread::spawn(move || forward(from, to, &state));
+                    let (state, bytes) = (Arc::clone(&shared), Arc::clone(&bytes));
+                    thread::spawn(move || forward(from, to, &state, &bytes));
                 }
             }
         });
-        Self { endpoint: here, state }
+        Self { endpoint: here, state, carried }
+    }
+
+    /// Returns the bytes that the link has carried, in both directions.
+    pub fn carried(&self) -> u64 {
+        self.carried.load(SeqCst)
     }
 
     pub fn pause(&self) {
@@ -206,7 +214,7 @@ impl Link {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, state: &AtomicU8) {
+fn forward(mut from: TcpStream, mut to: TcpStream, state: &AtomicU8, carried: &AtomicU64) {
     let mut bytes = vec![0; 1 << 16];
     from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     loop {
@@ -215,7 +223,9 @@ fn forward(mut from: TcpStream, mut to: TcpStream, state: &AtomicU8) {
             PAUSED => thread::sleep(Duration::from_millis(5)),
             _ => match from.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(count) if to.write_all(&bytes[..count]).is_ok() => {}
+                Ok(count) if to.write_all(&bytes[..count]).is_ok() => {
+                    carried.fetch_add(count as u64, SeqCst);
+                }
                 Ok(_) => break,
                 Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
                 Err(_) => break,
