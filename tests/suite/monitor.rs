@@ -145,12 +145,13 @@ fn publishing_removes_only_pages_of_dead_processes() {
     let folder = living.parent().expect("a folder");
     // The first is not locked; the second is being created; the third is no page's name.
     let [stale, empty, foreign] = ["4194303-stale", "4194303-empty", "stale"].map(|name| folder.join(name));
-    fs::copy(&living, &stale).expect("a copy");
     fs::write(&empty, "").expect("a file");
     fs::write(&foreign, "text").expect("a file");
-    let listed = monitor::list().expect("the folders");
-    assert!(listed.iter().any(|one| one.path == stale && one.pid == 4_194_303));
     // Another test may publish, and remove it.
+    eventually("it is listed", || {
+        fs::copy(&living, &stale).expect("a copy");
+        monitor::list().expect("the folders").iter().any(|one| one.path == stale && one.pid == 4_194_303)
+    });
     if let Ok(view) = View::open(&stale) {
         assert!(!view.is_live());
     }
