@@ -76,16 +76,15 @@ fn receive<T: Words>(subscriber: &Subscriber<ipc::Service, Message<T>, ()>, numb
 fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut Ends<T>, numbers: std::ops::Range<u64>) {
     let (mut next, mut sent) = (numbers.start, numbers.start);
     while sent < numbers.end {
-        ring.0.with(|end| {
-            let count = end.refresh().unwrap().min((numbers.end - next) as usize);
-            let mut grant = end.reserve(count).unwrap();
-            for place in grant.as_mut_slices().into_iter().flatten() {
-                T::fill(place, next);
-                next += 1;
-            }
-            // SAFETY: all are filled.
-            unsafe { grant.assume_written(count) };
-        });
+        let count = ring.0.free().min((numbers.end - next) as usize);
+        let mut grant = ring.0.reserve(count).unwrap();
+        for place in grant.as_mut_slices().into_iter().flatten() {
+            T::fill(place, next);
+            next += 1;
+        }
+        // SAFETY: all are filled.
+        unsafe { grant.assume_written(count) };
+        grant.commit();
         let moved = publish.pump(&mut ring.1).unwrap().messages;
         sent += moved;
         if moved == 0 {
@@ -101,15 +100,12 @@ fn feed<T: Words>(feed: &mut Feed<ipc::Service, Message<T>>, ring: &mut Ends<T>,
             thread::yield_now();
             continue;
         }
-        ring.1.with(|end| {
-            let chunk = end.peek(usize::MAX).unwrap();
-            for message in chunk.iter() {
-                message.check(next);
-                next += 1;
-            }
-            let count = chunk.len();
-            chunk.release(count);
-        });
+        let chunk = ring.1.peek(usize::MAX).unwrap();
+        for message in chunk.iter() {
+            message.check(next);
+            next += 1;
+        }
+        chunk.release(usize::MAX);
     }
 }
 

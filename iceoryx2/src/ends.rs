@@ -49,22 +49,16 @@ pub trait Source<M: ?Sized> {
 
 impl<T: RingMessage> Sink<T> for spsc::OwnedProducer<T> {
     fn push(&mut self, message: &T) -> Result<bool, Error> {
-        let Ok(pushed) = self.with(|end| end.push_slice(slice::from_ref(message)));
-        Ok(pushed == 1)
+        Ok(self.push_slice(slice::from_ref(message)) == 1)
     }
 }
 
 impl<T: RingMessage> Source<T> for spsc::OwnedConsumer<T> {
     fn pop(&mut self, send: impl FnOnce(&T) -> Result<bool, Error>) -> Result<bool, Error> {
-        self.with(|end| {
-            let chunk = match end.peek(1) {
-                Ok(chunk) => chunk,
-                Err(spsc::PopError::Empty) => return Ok(false),
-            };
-            let is_sent = chunk.get(0).map_or(Ok(false), send)?;
-            chunk.release(usize::from(is_sent));
-            Ok(is_sent)
-        })
+        let Ok(chunk) = self.peek(1) else { return Ok(false) };
+        let is_sent = chunk.get(0).map_or(Ok(false), send)?;
+        chunk.release(usize::from(is_sent));
+        Ok(is_sent)
     }
 }
 
@@ -80,18 +74,16 @@ impl Sink<[u8]> for framed::OwnedProducer {
 
 impl Source<[u8]> for framed::OwnedConsumer {
     fn pop(&mut self, send: impl FnOnce(&[u8]) -> Result<bool, Error>) -> Result<bool, Error> {
-        self.with(|end| {
-            let frame = match end.peek() {
-                Ok(frame) => frame,
-                Err(framed::PopError::Empty) => return Ok(false),
-                Err(refused) => return Err(Error::Frame(refused)),
-            };
-            let is_sent = send(&frame)?;
-            if is_sent {
-                frame.release();
-            }
-            Ok(is_sent)
-        })
+        let frame = match self.peek() {
+            Ok(frame) => frame,
+            Err(framed::PopError::Empty) => return Ok(false),
+            Err(refused) => return Err(Error::Frame(refused)),
+        };
+        let is_sent = send(&frame)?;
+        if is_sent {
+            frame.release();
+        }
+        Ok(is_sent)
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) trait NearEnd: Sized {
     fn capacity(&self) -> u64;
     fn index(&self) -> u64;
     fn usable(&self) -> u64;
-    fn refresh(&mut self) -> Result<usize, Corrupt>;
+    fn refresh(&mut self) -> Result<(), Corrupt>;
     /// # Safety
     ///
     /// Usable, and no longer accessed by this end.
@@ -50,8 +50,8 @@ macro_rules! near_end {
             fn usable(&self) -> u64 {
                 self.$usable() as u64
             }
-            fn refresh(&mut self) -> Result<usize, Corrupt> {
-                self.refresh()
+            fn refresh(&mut self) -> Result<(), Corrupt> {
+                self.refresh().map(drop)
             }
             unsafe fn pass(&mut self, count: u64) {
                 // SAFETY: usable: the caller's promise.

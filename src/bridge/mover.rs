@@ -185,7 +185,7 @@ impl<E: NearEnd> Mover<E> {
 
     pub fn poll(&mut self, line: Line) -> Result<()> {
         if line != E::THEIRS {
-            return self.ring.refresh().map(drop).map_err(|corrupt| AttachError::Corrupt(corrupt).into());
+            return self.ring.refresh().map_err(|corrupt| AttachError::Corrupt(corrupt).into());
         }
         let polled = match self.direct {
             Some(Direct { theirs, .. }) => Some(self.pair.carrier.poll_directly(theirs)),

@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::Error;
 use crate::attach::Corrupt;
-use crate::error::debug_with_causes;
+use crate::error::{debug_with_causes, with_causes};
 
 /// An error of [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send).
 ///
@@ -64,11 +64,7 @@ impl<T> SendError<T> {
 /// Like `Display`, followed by the causes.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = match self {
-            Self::Full(_) | Self::Corrupt(_) => return fmt::Display::fmt(self, f),
-            Self::Kernel { error, .. } | Self::Flush { error, .. } => error,
-        };
-        write!(f, "{self}: {cause:?}")
+        with_causes(self, f)
     }
 }
 

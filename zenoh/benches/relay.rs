@@ -102,29 +102,25 @@ fn carry<T: Value>(producer: &mut OwnedProducer<T>, consumer: &mut OwnedConsumer
             let mut next = 0;
             while next < count {
                 // A quarter of the ring at once: polling for a single slot takes a core from the relay.
-                let free = producer.with(|end| end.refresh()).unwrap() as u64;
+                let free = producer.free() as u64;
                 if free < (slots / 4).min(count - next) {
                     thread::sleep(NAP);
                     continue;
                 }
                 let most = free.min(count - next);
-                producer.with(|end| end.reserve(most as usize).unwrap().fill((next..next + most).map(message)));
+                producer.reserve(most as usize).unwrap().fill((next..next + most).map(message));
                 next += most;
             }
         });
         let mut next = 0;
         while next < count {
-            let got = consumer.with(|end| {
-                let chunk = end.peek(usize::MAX).ok()?;
-                chunk.iter().zip(next..).for_each(|(got, number)| assert_eq!(*got, message(number)));
-                let len = chunk.len();
-                chunk.release(len);
-                Some(len)
-            });
-            match got {
-                Some(len) => next += len as u64,
-                None => thread::sleep(NAP),
-            }
+            let Ok(chunk) = consumer.peek(usize::MAX) else {
+                thread::sleep(NAP);
+                continue;
+            };
+            chunk.iter().zip(next..).for_each(|(got, number)| assert_eq!(*got, message(number)));
+            next += chunk.len() as u64;
+            chunk.release(usize::MAX);
         }
     });
     begun.elapsed().as_secs_f64()

@@ -1,5 +1,5 @@
 use ringmem::RingMessage;
-use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer, PopError};
+use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer};
 
 use crate::{Error, RingType, Sink, Source, random};
 
@@ -33,13 +33,6 @@ impl<T: RingMessage> SpscSource<T> {
     }
 }
 
-fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> usize {
-    end.with(|end| match end.peek(usize::MAX) {
-        Ok(chunk) => chunk.len(),
-        Err(PopError::Empty) => 0,
-    })
-}
-
 impl<T: RingMessage> Source for SpscSource<T> {
     fn ring(&self) -> &RingType {
         &self.ring
@@ -55,23 +48,18 @@ impl<T: RingMessage> Source for SpscSource<T> {
 
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
         let (skip, most) = (self.taken, (most / size_of::<T>()).clamp(1, u32::MAX as usize));
-        let count = self.end.with(|end| {
-            let chunk = match end.peek(skip + most) {
-                Ok(chunk) => chunk,
-                Err(PopError::Empty) => return 0,
-            };
-            let [first, second] = chunk.as_slices();
-            for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
-                into.extend_from_slice(T::slice_as_bytes(run));
-            }
-            chunk.len().saturating_sub(skip)
-        });
+        let Ok(chunk) = self.end.peek(skip + most) else { return Ok(0) };
+        let [first, second] = chunk.as_slices();
+        for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
+            into.extend_from_slice(T::slice_as_bytes(run));
+        }
+        let count = chunk.len().saturating_sub(skip);
         self.taken += count;
         Ok(count as u32)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {
-        let found = count <= available(&mut self.end) as u64;
+        let found = count <= self.end.len() as u64;
         if found {
             self.taken = count as usize;
         }
@@ -80,11 +68,9 @@ impl<T: RingMessage> Source for SpscSource<T> {
 
     fn release(&mut self, count: u64) {
         let count = count.min(self.taken as u64) as usize;
-        self.end.with(|end| {
-            if let Ok(chunk) = end.peek(count) {
-                chunk.release(count);
-            }
-        });
+        if let Ok(chunk) = self.end.peek(count) {
+            chunk.release(count);
+        }
         self.taken -= count;
     }
 

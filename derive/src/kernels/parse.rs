@@ -76,7 +76,7 @@ impl Parse for Kernel {
         }
         let content;
         let parentheses = parenthesized!(content in input);
-        if content.peek(Token![self]) || content.peek(Token![&]) && (content.peek2(Token![self]) || content.peek2(Token![mut])) {
+        if is_method(&content) {
             return Err(content.error("a kernel is a function: its state is the first parameter, `state: &mut State`"));
         }
         let form = match rings {
@@ -99,6 +99,12 @@ impl Parse for Kernel {
         };
         Ok(Self { attributes, visibility, name, form })
     }
+}
+
+/// `self`, `&self` or `&mut self`.
+fn is_method(content: ParseStream<'_>) -> bool {
+    let is_borrowed = content.peek2(Token![self]) || content.peek2(Token![mut]) && content.peek3(Token![self]);
+    content.peek(Token![self]) || content.peek(Token![&]) && is_borrowed
 }
 
 /// `data: ..`, not `path::To`.

@@ -48,7 +48,7 @@ use crate::Local;
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
-// Implemented for every lifetime, not only `'static`, and only `end` and `with` have the bound: the compiler checks `Send` of an `async` block with
+// Implemented for every lifetime, not only `'static`, and only `end`, `with` and `lent` have the bound: the compiler checks `Send` of an `async` block with
 // fresh lifetimes.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
@@ -72,7 +72,7 @@ pub unsafe trait Reborrow: Sized {
 /// assert_eq!(consumer.try_iter().sum::<u32>(), 6);
 /// ```
 pub struct Owned<E> {
-    // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `with` and `end` lend it, for the
+    // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `end` and `lent` lend it, for the
     // lifetime of the call.
     end: E,
     ring: Arc<dyn Held>,
@@ -118,18 +118,14 @@ impl<E: Reborrow> Owned<E> {
     /// one.with(|one| other.with(|other| core::mem::swap(one, other))); // each would hold the other's ring
     /// ```
     pub fn with<R>(&mut self, act: impl for<'r> FnOnce(&mut E::At<'r>) -> R) -> R {
-        let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: by `Reborrow` the types differ only in a lifetime; borrowed as `self` is. `act` accepts any lifetime, so it can only
-        // replace the end by a static one, and keep nothing of this one.
-        act(unsafe { &mut *end })
+        // `act` accepts any lifetime, so it can only replace the end by a static one, and keep nothing of this one.
+        act(self.lent())
     }
-}
 
-impl<E: Reborrow> Owned<E> {
-    /// Its users return no `&mut E::At`: a caller could put another ring's end there.
+    /// A safe caller must not get this reference: it could put another ring's end there. A grant, chunk or batch keeps it to itself.
     fn lent(&mut self) -> &mut E::At<'_> {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: as in `with`; a grant, chunk or batch keeps the end to itself.
+        // SAFETY: by `Reborrow` the types differ only in a lifetime; borrowed as `self` is. No user of `lent` puts a shorter-lived end there.
         unsafe { &mut *end }
     }
 }

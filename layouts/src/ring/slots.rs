@@ -202,8 +202,13 @@ impl<'a, C> Slots<'a, C> {
 
     #[inline(always)]
     pub(super) const fn before_wrap(&self, index: u64, count: usize) -> usize {
-        let room = (self.capacity() - (index & self.mask)) as usize;
+        let room = self.until_wrap(index) as usize;
         if count < room { count } else { room }
+    }
+
+    #[inline(always)]
+    pub(super) const fn until_wrap(&self, index: u64) -> u64 {
+        self.capacity() - (index & self.mask)
     }
 }
 

@@ -2,7 +2,7 @@ use core::fmt::Debug;
 
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::message::{HeaderError, ReferenceError};
-use ringmem_layouts::ring::{PopError, PushError, ReserveError, framed, lossy};
+use ringmem_layouts::ring::{LayoutError, PopError, PushError, ReserveError, framed, lossy};
 
 const CORRUPT: Corrupt = Corrupt { head: 1, tail: 9, capacity: 4 };
 const CORRUPT_TEXT: &str = "ring is corrupt: tail 9 is not within 4 slots of head 1";
@@ -60,6 +60,15 @@ fn attach_errors_print_expected_and_found() {
         (AttachError::Offset { got: 3 }, "invalid offset 3: misaligned or out of bounds"),
         (AttachError::Count { got: 99 }, "99 entries: more than a region can have"),
         (AttachError::Corrupt(CORRUPT), "ring is corrupt: head 1 and tail 9 are invalid for 4 slots"),
+    ]);
+}
+
+#[test]
+fn layout_errors_print_the_next_capacity() {
+    check([
+        (LayoutError::NotAPowerOfTwo { capacity: 1000 }, "invalid capacity: 1000 is not a power of two; the next is 1024"),
+        (LayoutError::NotAPowerOfTwo { capacity: 0 }, "invalid capacity: 0 is not a power of two"),
+        (LayoutError::NotAPowerOfTwo { capacity: u64::MAX }, "invalid capacity: 18446744073709551615 is not a power of two"),
     ]);
 }
 

@@ -188,7 +188,7 @@ pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: 
     let mut start = head;
     let mut word = read(start);
     if word == SKIP {
-        let skipped = slots.before_wrap(head, usize::MAX) as u64;
+        let skipped = slots.until_wrap(head);
         // A frame takes at most half of the ring, so skips less, and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
             return bad(head, word);
@@ -196,7 +196,7 @@ pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: 
         start = head.wrapping_add(skipped);
         word = read(start);
     }
-    if word > largest(slots.capacity()) || frame(word) > tail.wrapping_sub(start).min(slots.before_wrap(start, usize::MAX) as u64) {
+    if word > largest(slots.capacity()) || frame(word) > tail.wrapping_sub(start).min(slots.until_wrap(start)) {
         return bad(start, word);
     }
     Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })

@@ -101,7 +101,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         }
         // From here `len` is small: no overflow.
         let words = frame(len as u64);
-        let before_wrap = self.slots.before_wrap(self.index, usize::MAX) as u64;
+        let before_wrap = self.slots.until_wrap(self.index);
         let skipped = if words > before_wrap { before_wrap } else { 0 };
         if self.free_words() < skipped + words {
             self.look_for_room(skipped + words)?;

@@ -80,7 +80,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
 ///
 /// let (mut producer, mut consumer) = mpmc::bounded::<u32>(8);
 /// (1..=4).for_each(|number| producer.push(number).unwrap());
-/// let sum = consumer.with(|end| end.take(3).map(|taken| taken.sum::<u32>())); // one claim
+/// let sum = consumer.take(3).map(|taken| taken.sum::<u32>()); // one claim
 /// assert_eq!((sum, consumer.pop()), (Ok(6), Ok(4)));
 /// ```
 pub struct Taken<'c, 'a, T, M: Machine> {
