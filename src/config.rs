@@ -183,7 +183,7 @@ impl Config {
         .map_err(|reason| ConfigError::Setting { name: name.to_owned(), value: value.to_owned(), reason })
     }
 
-    /// Checks the configuration; ignores disabled pooling.
+    /// Checks the configuration. Ignores the options of pools if pooling is disabled.
     ///
     /// # Errors
     ///
@@ -265,7 +265,8 @@ const TRANSFERS: u64 = 10;
 /// CUDA stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API reference).
 const STAGED: u64 = 64 << 10;
 
-/// Returns true if pinning pays: above 10 copies and 64 KiB, within `budget_left`. Locking takes longer than copying.
+/// Returns true if pinning `bytes` bytes pays for `transfers` copies, within `budget_left` bytes: for more than 10 copies and more than 64 KiB,
+/// because locking takes longer than copying.
 #[must_use]
 pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
     transfers > TRANSFERS && bytes > STAGED && bytes <= budget_left
@@ -274,7 +275,7 @@ pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
 /// Returns a batch size: `requested`, at most four fifths of `available`.
 #[must_use]
 pub const fn batch_size_hint(requested: u64, available: u64) -> u64 {
-    // Cannot overflow.
+    // Not `available * 4 / 5`, whose product can overflow.
     let most = available / 5 * 4 + available % 5 * 4 / 5;
     if requested < most { requested } else { most }
 }

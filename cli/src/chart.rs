@@ -5,8 +5,8 @@ const MARGIN: usize = 3;
 const ROWS: usize = 8;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws bars for 256 counts, four values per column; fewer columns on a narrow terminal of at least 11. The tallest column has full height; nonzero
-/// counts are visible.
+/// Draws bars for 256 counts, four values per column; fewer on a narrower terminal, to fit a width of 11 characters or more.
+/// The tallest column has full height; nonzero counts are visible.
 pub(super) fn draw(histogram: &[u64; 256], width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     let room = width.map_or(COLUMNS, |width| width.saturating_sub(MARGIN));
     let count = [COLUMNS, COLUMNS / 2, COLUMNS / 4].into_iter().find(|&count| count <= room).unwrap_or(COLUMNS / 8);

@@ -111,7 +111,7 @@ fn message(id: u64) -> Echo {
     Echo { words }
 }
 
-/// Receives until `answer_to` answers are accounted for.
+/// Sends messages up to `send_to`, and receives until `answer_to` answers are accounted for.
 fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64, bar: Option<&Bar>) -> Outcome {
     while tally.expected < answer_to {
         if let Some(bar) = bar {

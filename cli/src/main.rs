@@ -38,7 +38,7 @@ fn signals() {
         said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     };
     let wanted: Vec<i32> = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal)).collect();
-    // Before any file exists. If it fails, the next run removes files.
+    // Before any file is created. If this fails, an interrupted run leaves its incomplete file to the next run, which removes it.
     let Ok(mut signals) = signal_hook::iterator::Signals::new(&wanted) else { return };
     let ends = move || {
         for signal in signals.forever() {

@@ -66,7 +66,7 @@ pub(super) struct Arguments {
     pub json: bool,
 }
 
-/// The simulated device, because the backend counts its allocations.
+/// Where the memory is. Both values mean the simulated device, because its backend counts its allocations.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Backend {
     /// The host backend

@@ -7,7 +7,7 @@ use ringmem::ring::framed;
 
 use crate::ServiceType;
 
-/// An error of a link or its ports. Absent and killed peers cause none.
+/// An error of a link or its ports. An absent, killed or restarted peer is not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

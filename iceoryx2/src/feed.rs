@@ -54,7 +54,7 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Receive`], [`Error::TooLarge`] and the ring's. [`total`](Self::total) includes what was moved before.
+    /// [`Error::Receive`], [`Error::TooLarge`] and the ring's. [`total`](Self::total) includes the samples moved before the error.
     pub fn pump(&mut self, ring: &mut impl Sink<P::Ring>) -> Result<Moved, Error> {
         let before = self.total;
         let pushed = self.push_all(ring);
@@ -95,7 +95,7 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
         self.held.take().is_some()
     }
 
-    /// Returns what was moved so far.
+    /// Returns the counts so far.
     #[must_use]
     pub const fn total(&self) -> Moved {
         self.total

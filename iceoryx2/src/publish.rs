@@ -102,7 +102,7 @@ impl<S: Service, P: Payload + ?Sized> Publish<S, P> {
         })
     }
 
-    /// Returns what was moved so far.
+    /// Returns the counts so far.
     #[must_use]
     pub const fn total(&self) -> Moved {
         self.total

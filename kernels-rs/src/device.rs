@@ -254,7 +254,7 @@ mod rustc {
         }
     }
 
-    // SAFETY: single atomic operations at device scope, as the counters.
+    // SAFETY: single atomic operations at device scope, which includes every lane that accesses a counter.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {

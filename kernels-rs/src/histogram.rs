@@ -139,7 +139,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
 
 /// # Safety
 ///
-/// Only this kernel uses `work`, after a barrier behind the counts.
+/// Only this kernel uses `work`. A barrier has passed since the lanes counted, so that all their counts are visible.
 #[inline(always)]
 unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
     let used = tables_per_lane(width) * width as usize;

@@ -1,6 +1,6 @@
 //! [`Lanes`]: the threads that execute one kernel function together.
 
-/// A warp, or a thread as its only lane. Every lane calls every method, in the same order.
+/// A warp, or one thread that acts as a warp of one lane. Every lane calls every method, in the same order.
 pub trait Lanes {
     /// The number of lanes.
     const WIDTH: u32;

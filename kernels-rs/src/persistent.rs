@@ -10,8 +10,8 @@
 //!    batches.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving.
-//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one; then only the first of
-//!    the batches that are stored together. A time is at most 4.29 s.
+//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the first
+//!    of the batches that are stored together is timed, and stands for the others. A time is at most 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;

@@ -47,7 +47,7 @@ struct Lines<'a, W> {
 
 /// # Safety
 ///
-/// Memory mapped at `words` is live for `'a`.
+/// Memory mapped at `words` is live for `'a` and accessed elsewhere by words only.
 #[inline(always)]
 unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
     let base = machine.at(words.address(), BYTES, 128)?;

@@ -90,7 +90,7 @@ pub enum AttachError {
     Corrupt(Corrupt),
 }
 
-/// A peer's index beyond the ring's capacity.
+/// A peer's index that claims more messages than the ring holds.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

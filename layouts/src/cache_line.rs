@@ -4,7 +4,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` that shares no cache line: aligned and padded to 128 bytes, because processors fetch 64-byte lines in pairs.
+/// A `T` that shares no cache line: aligned to 128 bytes and padded to a multiple of them. That is one 128-byte line, or two 64-byte lines,
+/// which processors fetch in pairs.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

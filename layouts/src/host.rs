@@ -162,7 +162,7 @@ unsafe impl Word for HostWord {
     }
     #[inline]
     fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
-        // On the accesses too: ThreadSanitizer does not see fences.
+        // Each store is a release, instead of one fence before them: ThreadSanitizer does not see fences.
         for (word, value) in words {
             Word::store_release(word, value);
         }

@@ -150,7 +150,7 @@ impl<I, O> Persistent<I, O> {
         self.is_flagged
     }
 
-    /// Returns the kernel for a launch without a channel: control block, epoch, idle limit in nanoseconds, most messages per batch.
+    /// Returns the kernel for a launch without a channel. Its arguments: control block, epoch, idle limit in nanoseconds, most messages per batch.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)

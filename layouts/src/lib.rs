@@ -24,7 +24,7 @@
 //! 5. Layouts are 0.x until they have run on a GPU, and append-only from 1.0 on.
 //! 6. The compiler checks each layout on every target: size, alignment, absence of padding, and offset and type of each field.
 //! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image whose combined
-//!    hash ([`layout_set!`]) differs.
+//!    hash differs. [`layout_set!`] combines layouts.
 //!
 //! A struct of words is generic over its word `W`: [`HostWord`] makes the shared form, `u64`, the default, a snapshot.
 //!

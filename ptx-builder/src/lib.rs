@@ -3,7 +3,7 @@
 //! 1. It needs no linker, LLVM tools or CUDA.
 //! 2. It uses a target directory per compiler, so it does not wait for an outer build's lock.
 //!
-//! In a build script, for the crate's source to include:
+//! A build script that compiles its crate's kernels to a file in `OUT_DIR`, which the crate's source includes:
 //!
 //! ```no_run
 //! // build.rs; in lib.rs: include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx"))

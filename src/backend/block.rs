@@ -62,7 +62,7 @@ pub enum MemoryLocation {
     Host,
     /// Device memory, inaccessible to the host.
     Device,
-    /// Page-locked host memory, accessible to every device.
+    /// Page-locked host memory, accessible to every device of the backend.
     Pinned,
     /// Managed memory: one address everywhere, and pages that migrate.
     Unified,

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// Runs of reported failures; beyond that, the two oldest are merged.
+/// Runs of reported failures. Beyond that, the two oldest are merged: a success may then count as a failure, never the reverse.
 const MOST: usize = 256;
 
 /// Each error is reported once; its number is kept.

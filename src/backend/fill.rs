@@ -46,7 +46,7 @@ impl Fill {
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
-    /// `None` for an element that must be doubled.
+    /// `None` unless the element has 1, 2, 4 or 8 bytes, or repeats so many.
     pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
         // SAFETY: initialised by the promise of `DeviceBytes`, and borrowed.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };

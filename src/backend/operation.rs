@@ -70,7 +70,7 @@ pub struct Prefetch {
 pub struct ModuleId(u64);
 
 impl ModuleId {
-    /// Returns a new number.
+    /// Returns a number that no module of this process has had.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub struct StreamId(NonZeroU64);
 
 impl StreamId {
-    /// Returns a new number.
+    /// Returns a number that no stream of this process has had.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -119,7 +119,7 @@ impl Uses {
         }
     }
 
-    /// If there are too many, follows the advice of [`add`](Self::add). An error changes nothing.
+    /// If there are too many streams, makes the ticket's stream wait for a listed one, and replaces that one. An error leaves the list unchanged.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };

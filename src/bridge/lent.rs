@@ -37,7 +37,7 @@ impl<W: Word> Lent<W> {
         }
     }
 
-    /// A thread that has not seen the publication may sleep.
+    /// Returns whether a thread that has not seen the publication may be asleep.
     #[inline]
     pub fn may_be_heard<B: Barrier>(&self) -> bool {
         B::often();

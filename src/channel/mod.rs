@@ -3,7 +3,7 @@
 //! For fixed-size messages. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; beyond device
 //! memory, [`streaming`](crate::streaming).
 //!
-//! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after it has left.
+//! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! | call | full or empty ring |

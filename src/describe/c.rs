@@ -107,7 +107,7 @@ impl Header<'_> {
     }
 }
 
-/// As a ring's header contains it.
+/// Returns the value that the header of a ring has as the ABI of messages with the hash `message`.
 const fn ring_abi(message: u64) -> u64 {
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(message).finish()
 }

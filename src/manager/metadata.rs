@@ -11,7 +11,7 @@ use super::config::BufferConfig;
 use crate::memory::Origin;
 use crate::registry::stored::Element;
 
-/// Times are below this value, numbers of polls above.
+/// Times are below this value; from this value on, numbers of polls.
 const LOOKS: u64 = 1 << 63;
 /// 292 years.
 pub(super) const LATEST: u64 = LOOKS - 1;
@@ -169,7 +169,7 @@ pub struct BufferStatistics {
     pub resizes: u64,
     /// Time since creation.
     pub age: Duration,
-    /// At least this time since the last use. The next poll or [`tick`](super::MemoryManager::tick) dates reads.
+    /// Time since the last use, as a lower bound: a read counts at the next poll or [`tick`](super::MemoryManager::tick).
     pub idle: Duration,
 }
 

@@ -210,7 +210,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with the id's fault. The driver's error of a free now; the buffer is freed anyway.
+    /// [`Error::Id`] with the id's fault. The driver's error if this call frees the memory; the buffer is freed anyway.
     pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
         let AnyBufferId { manager, index } = buffer.into();
         let index = self.slots.own(manager, index)?;

@@ -79,7 +79,7 @@ impl<M: Memory> Aligned<M> {
     }
 }
 
-// SAFETY: an upstream block of at least this size and alignment.
+// SAFETY: each block is an upstream block of at least the size and alignment of its layout.
 unsafe impl<M: Memory> Memory for Aligned<M> {
     type Visibility = M::Visibility;
 

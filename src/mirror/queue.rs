@@ -183,7 +183,7 @@ where
         Ok(ticket)
     }
 
-    /// Undoes a failed transfer, unless later writes built on it.
+    /// Waits for queued transfers; undoes a failed one, unless later writes built on it.
     #[inline]
     pub(super) fn land(&mut self) -> Result<()> {
         if self.flights.are_none() { Ok(()) } else { self.land_queued() }

@@ -3,8 +3,8 @@
 //! Inside the program, [`Channel::dump`](crate::channel::Channel::dump) and [`Channel::telemetry`](crate::channel::Channel::telemetry) show
 //! more.
 //!
-//! 1. A [named](crate::channel::Builder::publish) channel's calls write its figures to a [`Page`] in a file. No thread does: without calls, it
-//!    is unchanged.
+//! 1. A [named](crate::channel::Builder::publish) channel's calls write its figures to a [`Page`] in a file. No thread writes it: while the
+//!    channel makes no calls, the page is unchanged.
 //! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, it
 //!    stores all figures. High-water marks are of these samples. The next call counts a batch.
 //! 3. The round trip, from a send to the receipt of its answer, is measured for one message at a time. The kernel must answer each message

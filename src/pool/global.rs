@@ -34,8 +34,8 @@ static POOLS: OnceLock<Pools> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if they exist with other arguments. As [`Pools::new`]; then they are not
-/// configured.
+/// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if the pools exist with other arguments. Also those of
+/// [`Pools::new`], after which the pools are not configured.
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
     let pools = match POOLS.get() {
         Some(pools) => pools,

@@ -6,8 +6,8 @@
 //!    threads.
 //! 2. A block is reused only after its last use is complete, or on that use's stream.
 //! 3. The bytes of slabs and other blocks never exceed the limit.
-//! 4. A request fails only after every way to make room: caches, empty slabs, pending frees, the callback. The error reports the free bytes and
-//!    the largest contiguous ones.
+//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback. The error reports the free
+//!    bytes and the largest contiguous ones.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
 //! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
 //! 7. Slabs serve alignments up to 2 MiB. Above that, or above the largest class, the upstream memory serves the block. If it
@@ -59,7 +59,7 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// A pool over an upstream memory, and itself a [`Memory`]. Clones share the pool.
 ///
 /// While the handle that [`build`](Builder::build) returned lives, cloning and dropping others writes to no shared memory. Keep that handle, and
-/// pass clones to buffers and threads. It may be dropped first.
+/// pass clones to buffers and threads. It may be dropped before them: they stay valid, but then write to shared memory.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {

@@ -5,8 +5,9 @@ use crate::backend::DeviceAddress;
 /// A pool's counters and sizes. Exact while no other thread uses it.
 ///
 /// Otherwise, `hits`, `misses`, `returns`, `live`, `requested_bytes`, `held_bytes` and `cached_bytes` are approximate but possible:
-/// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`. In a pool that only
-/// uses slabs, of multiples of 256 bytes, they add up to it.
+/// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`.
+///
+/// In a pool that only uses slabs, of multiples of 256 bytes, these three add up to `reserved_bytes`.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

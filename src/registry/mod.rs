@@ -171,7 +171,8 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error of a free now; the buffer is freed anyway.
+    /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error if this call frees the buffer, which is freed
+    /// anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
         match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),

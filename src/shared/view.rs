@@ -14,7 +14,7 @@ use super::{OwnerState, Side, private, seat};
 use crate::dump::Indices;
 use crate::{HostWord, RegionHeader, Result, Word};
 
-/// The ring of a [`Memory`](super::Memory) in a file, mapped read-only, without an end.
+/// The ring of a [`Memory`](super::Memory) in a file, mapped read-only; it occupies neither end of the ring.
 ///
 /// The figures are unchecked: a hostile file may contain any values. A process of the same user that truncates the file meanwhile ends this one
 /// by `SIGBUS`.

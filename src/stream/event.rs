@@ -79,7 +79,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// As [`wait`](Self::wait), with a timeout; false then.
+    /// Waits at most `timeout` for the event; returns false if it was not reached.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@
 //! 4. **The receiver is killed.** The next receiver of a [`SharedSink`] opened by path continues without loss or doubling, even if the sender is
 //!    killed too. Sinks in memory are lost with their process; the next receiver begins at the first unacknowledged message.
 //! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then
-//!    the producer. Each side holds at most twice the window.
+//!    the producer. Each side holds at most twice the window, whatever its peers send.
 //! 6. **Types.** The handshake compares kind of ring, size, kind and ABI hash of the messages. If they differ, the sender ends with
 //!    [`Error::Mismatch`].
 //! 7. **Invalid messages** at the keys are ignored and counted.

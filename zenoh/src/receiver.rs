@@ -48,7 +48,7 @@ struct State<S> {
     acknowledged: u64,
     /// Bytes pushed since the last acknowledgement.
     unacknowledged: usize,
-    /// As many are acknowledged at once: an eighth of what the sender may have in flight.
+    /// More are acknowledged at once. An eighth of the bytes that the sender may have in flight.
     most_unacknowledged: usize,
     /// The thread sleeps until the alarm, not for the next acknowledgement.
     is_asleep: bool,

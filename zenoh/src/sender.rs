@@ -225,7 +225,7 @@ impl<S: Source> Sender<S> {
             self.lose();
             return Ok(());
         }
-        // They are older than the handshake's answer.
+        // Acknowledgements received so far are older than the handshake's answer.
         *self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.gap = false;
         self.heard = Instant::now();

@@ -9,7 +9,7 @@ pub trait Sink: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
-    /// Pushes as many `messages` as fit; returns their number and bytes. A batch holds whole messages.
+    /// Pushes as many messages as fit, from the first of `messages` on; returns their number and bytes. `messages` holds whole messages.
     ///
     /// # Errors
     ///

@@ -100,7 +100,7 @@ struct End<T, P> {
     seen: u64,
 }
 
-// SAFETY: one thread uses both ends.
+// SAFETY: one thread uses both ends; it may differ from their creator.
 unsafe impl<T: Send, P: Send> Send for End<T, P> {}
 
 impl<T: Copy, P: Headers> End<T, P> {

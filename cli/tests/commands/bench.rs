@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::program::{call, until};
 
-/// Numbers of our rows and baselines. `pool-100M` and `pool-1G` take seconds.
+/// Numbers of our rows and of baselines, without `pool-100M` and `pool-1G`, which take seconds.
 const WORKLOADS: [(&str, usize, usize); 19] = [
     ("h2d", 1, 1),
     ("d2h", 1, 1),

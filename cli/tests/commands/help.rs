@@ -79,7 +79,7 @@ fn man_pages_cover_each_command() {
 fn shown(arguments: &[&str]) -> Vec<String> {
     let lines = Pty::start(60, arguments.iter().copied()).lines();
     for line in &lines {
-        // What a bar drew is before the last carriage return.
+        // A bar's output ends at the last carriage return.
         let line = line.rsplit('\r').next().unwrap_or_default();
         assert!(line.chars().count() <= 60, "{arguments:?}: {} columns: {line}\n{lines:#?}", line.chars().count());
     }

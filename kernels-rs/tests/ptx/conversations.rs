@@ -42,7 +42,7 @@ impl Watch {
     pub fn until<T>(&self, what: &str, mut poll: impl FnMut(&dyn Fn()) -> Option<T>) -> Result<T, String> {
         let since = AtomicU64::new(u64::MAX);
         loop {
-            // Before the poll, so that it sees what the kernel did until then.
+            // Before the poll, which then sees the kernel's earlier writes.
             let (has_left, reads) = (self.has_left.load(Acquire), self.reads.load(Acquire));
             if let Some(value) = poll(&|| since.store(self.reads.load(Acquire), Relaxed)) {
                 return Ok(value);

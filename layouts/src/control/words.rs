@@ -162,7 +162,7 @@ pub enum Fault {
     UnknownCommand = 4,
     /// 5: a command that the state does not allow; ignored.
     RefusedCommand = 5,
-    /// 6: an index of the host beyond the ring's capacity.
+    /// 6: an index of the host that claims more messages than the ring holds.
     Corrupt = 6,
     /// 7: an invalid request; answered as refused, counted in `dropped`.
     Message = 7,

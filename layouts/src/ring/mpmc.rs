@@ -8,8 +8,8 @@
 //! # Effects of a stalled handle
 //!
 //! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between
-//! claim and release makes the ring full one lap later. A killed thread, or a forgotten grant or batch, stalls the ring permanently. A *dropped*
-//! grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
+//! claim and release makes the ring full one lap later. No handle spins on a stalled one. A killed thread, or a forgotten grant or batch, stalls
+//! the ring permanently. A *dropped* grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
 //! Compare-exchanges between CPU and GPU need the hardware's promise: [`SystemAtomics`].
 //!

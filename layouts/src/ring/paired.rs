@@ -325,8 +325,8 @@ impl<'a, T: RingMessage, M: Machine> Consumer<'a, T, M> {
         Ok(value)
     }
 
-    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their words: the
-    /// producer did not store a word with this lap's flag afterwards.
+    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their
+    /// words: a load that returned this lap's flag did not return a word that the producer stored after the release.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]

@@ -2,7 +2,7 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-/// LLVM keeps words in registers; a longer copy stays in memory, and is repeated by each move.
+/// Whether a `T` moves as words. LLVM keeps words in registers; a longer copy stays in memory, and each move on its way repeats it.
 const fn is_words<T>() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && matches!(size_of::<T>(), 9..=256) && size_of::<T>().is_multiple_of(8)
 }

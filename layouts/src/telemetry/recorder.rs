@@ -60,7 +60,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
-    /// Sets the totals of messages, refusals and latencies.
+    /// Sets the totals: messages processed and refused, and the sum, minimum and maximum of their latencies in nanoseconds.
     #[inline(always)]
     pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
         let least_ns = if processed == 0 { 0 } else { least_ns };

@@ -20,7 +20,7 @@ impl Memory {
     fn full_of(byte: u8, layout: RingLayout) -> Self {
         // SAFETY: not empty: it has a header.
         let base = NonNull::new(unsafe { alloc(Self::allocation(&layout)) }).expect("some memory");
-        // SAFETY: as many bytes.
+        // SAFETY: the allocation has as many bytes.
         unsafe { base.write_bytes(byte, Self::allocation(&layout).size()) };
         Self { base, layout }
     }

@@ -87,7 +87,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`adopt_stream`](Self::adopt_stream); [`Unsupported`](Error::Unsupported) without `cuStreamGetCtx`.
+    /// [`NoDevice`](Error::NoDevice), the driver's error; [`Unsupported`](Error::Unsupported) for a context other than the device's primary one,
+    /// for the legacy and the per-thread default stream, and without `cuStreamGetCtx`.
     ///
     /// # Safety
     ///

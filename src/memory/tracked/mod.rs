@@ -29,7 +29,7 @@ use slots::{Record, Slots};
 pub use exit::AtExit;
 pub use report::{Leak, Named, Report};
 
-/// Lists live blocks: those after the last drop are leaks. Clones share the list.
+/// Lists live blocks: those that are still live after the program has dropped its last buffer are leaks. Clones share the list.
 ///
 /// 1. A block is listed before the caller gets it, and removed before the upstream free.
 /// 2. An allocation and its free cost four atomic operations and a clock read, without locks; only growth of the list allocates. Reading
@@ -127,7 +127,7 @@ impl<M: Memory> Tracked<M> {
         Self { has_backtraces: are_kept, ..self.clone() }
     }
 
-    /// Returns the live blocks, oldest first. Concurrent allocations and frees may be missing.
+    /// Returns the live blocks, oldest first. Blocks that are allocated or freed during the call may or may not be included.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         let mut records: Vec<Record> = self.shared.slots.records().collect();

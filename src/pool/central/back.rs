@@ -146,7 +146,7 @@ impl<M: Memory> Central<M> {
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
-        // Central free lists last: they include what threads move there meanwhile.
+        // Central free lists last: they include blocks that threads move there meanwhile.
         let own = local::lately(self.id, ptr::from_ref);
         let mut entries: Vec<Entry> = Vec::new();
         for cache in &caches {

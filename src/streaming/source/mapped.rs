@@ -77,7 +77,7 @@ impl Source for Mapped {
 }
 
 struct Window {
-    /// INVARIANT: `len` mapped bytes, in the file at that time.
+    /// INVARIANT: `len` mapped bytes begin here; they were in the file when it was mapped.
     place: NonNull<u8>,
     len: usize,
 }

@@ -309,7 +309,7 @@ impl Meeting {
     }
 }
 
-/// Checks what NCCL checks when called.
+/// NCCL's checks of a call.
 pub fn check(operation: &Operation) -> Answer {
     let mut context = 0;
     // SAFETY: writes one handle; the driver checks the stream.

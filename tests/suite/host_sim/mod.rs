@@ -118,7 +118,7 @@ fn ask(backend: &Arc<HostBackend>, request: &Request) -> Result<Given, Error> {
 }
 
 fn start(block: &Block) -> Place {
-    // SAFETY: every block has offset 0.
+    // SAFETY: offset 0 is within every block.
     unsafe { block.place(0) }.expect("it has bytes")
 }
 

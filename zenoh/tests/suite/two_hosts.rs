@@ -149,7 +149,7 @@ impl Hosts {
                 }
             }
         });
-        // The end is not doubled.
+        // No message is doubled after the last one has arrived either.
         thread::sleep(Duration::from_millis(1500));
         assert_eq!(consumer.refresh(), Ok(0));
     }

@@ -19,7 +19,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.capacity() - self.len()
     }
 
-    /// Returns the bytes known to wait; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes known to wait, including lengths and padding; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.distance(self.seen) as usize * WORD

@@ -165,7 +165,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         largest(self.slots.capacity()) as usize
     }
 
-    /// Returns the used bytes, including an unfinished batch; at most the capacity.
+    /// Returns the used bytes, including lengths, padding and an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD

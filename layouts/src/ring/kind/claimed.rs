@@ -197,7 +197,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// No message is more than a capacity before the tail.
+    /// Where a consumer continues after the slot of `index` was given up: no message is more than a capacity before the tail.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);

@@ -44,7 +44,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a header followed by its slots, at the oldest message.
+    /// Attaches to a header followed by its slots, at the oldest message; to start at a newer one, call [`skip`](Self::skip).
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads as many messages as fit; returns their number. The next call reports an overrun after the first.
+    /// Reads as many messages as fit; returns their number. An overrun after the first of them ends the call, and the next call reports it.
     ///
     /// # Errors
     ///
