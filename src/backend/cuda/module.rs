@@ -314,7 +314,7 @@ impl There {
 fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const LOG: [c_int; 2] = [5, 6];
-    let text: Vec<u8> = image.iter().copied().chain([0]).collect();
+    let text = [image, &[0]].concat();
     let mut module = ptr::null_mut();
     if calls.cuModuleLoadDataEx.is_none() {
         // SAFETY: ends with 0; writes one handle.

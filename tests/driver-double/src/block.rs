@@ -1,6 +1,7 @@
 //! [`Block`]: an allocation; [`Span`]: a range of one.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
@@ -140,44 +141,43 @@ impl Span {
     }
 
     pub fn copy_from(&self, source: &Self) {
-        let (to, from) = (self.place(), source.place());
+        let (to, from) = (self.place().as_ptr(), source.place().as_ptr());
         let len = self.len.min(source.len) as usize;
-        let alike = (to.addr().get() ^ from.addr().get()) & 7 == 0;
+        let alike = (to.addr() ^ from.addr()) & 7 == 0;
         let head = if alike { to.align_offset(8).min(len) } else { len };
-        let words = (len - head) / 8;
+        let tail = len - (len - head) % 8;
+        // SAFETY: within both spans; atomics.
+        let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(AtomicU8::from_ptr(from.add(i)).load(Relaxed), Relaxed) };
+        // SAFETY: as above, and aligned after `head` bytes.
+        let word = |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(AtomicU64::from_ptr(from.add(i).cast()).load(Relaxed), Relaxed) };
         fence(SeqCst);
-        for i in (0..head).chain(head + words * 8..len) {
-            // SAFETY: within both spans; atomics.
-            unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
-        }
-        for i in 0..words {
-            // SAFETY: within both spans, and aligned after `head` bytes.
-            let (to, from): (*mut u64, *mut u64) =
-                unsafe { (to.as_ptr().add(head + i * 8).cast(), from.as_ptr().add(head + i * 8).cast()) };
-            // SAFETY: as above.
-            unsafe { AtomicU64::from_ptr(to).store(AtomicU64::from_ptr(from).load(Relaxed), Relaxed) };
-        }
+        each(0..head, 1, byte);
+        each(head..tail, 8, word);
+        each(tail..len, 1, byte);
         fence(SeqCst);
     }
 
-    pub fn fill(&self, byte: u8) {
+    pub fn fill(&self, value: u8) {
+        let (to, len) = (self.place().as_ptr(), self.len as usize);
+        let head = to.align_offset(8).min(len);
+        let tail = len - (len - head) % 8;
+        // SAFETY: within the span; atomics.
+        let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(value, Relaxed) };
+        // SAFETY: as above, and aligned after `head` bytes.
+        let word = |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(u64::from_ne_bytes([value; 8]), Relaxed) };
         fence(SeqCst);
-        for i in 0..self.len as usize {
-            // SAFETY: within the span.
-            unsafe { AtomicU8::from_ptr(self.place().as_ptr().add(i)).store(byte, Relaxed) };
-        }
+        each(0..head, 1, byte);
+        each(head..tail, 8, word);
+        each(tail..len, 1, byte);
         fence(SeqCst);
     }
 
     pub fn fill_words(&self, value: u32) {
-        debug_assert!(self.len.is_multiple_of(4) && self.place().align_offset(4) == 0);
+        let (to, len) = (self.place().as_ptr(), self.len as usize);
+        debug_assert!(len.is_multiple_of(4) && to.align_offset(4) == 0);
         fence(SeqCst);
-        for i in 0..self.len as usize / 4 {
-            // SAFETY: within the span.
-            let word = unsafe { self.place().cast::<u32>().add(i) };
-            // SAFETY: aligned: `cuMemsetD32Async` checked it; a block's place and address have the same alignment.
-            unsafe { AtomicU32::from_ptr(word.as_ptr()).store(value, Relaxed) };
-        }
+        // SAFETY: within the span, and aligned: `cuMemsetD32Async` checked it; a block's place and address have the same alignment.
+        each(0..len, 4, |i| unsafe { AtomicU32::from_ptr(to.add(i).cast()).store(value, Relaxed) });
         fence(SeqCst);
     }
 
@@ -194,6 +194,15 @@ impl Span {
         debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
         // SAFETY: eight aligned bytes, by `cuStreamWaitValue64_v2`.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).load(SeqCst) }
+    }
+}
+
+/// An iterator over megabytes would take seconds without optimisation.
+fn each(offsets: Range<usize>, step: usize, access: impl Fn(usize)) {
+    let mut offset = offsets.start;
+    while offset < offsets.end {
+        access(offset);
+        offset += step;
     }
 }
 

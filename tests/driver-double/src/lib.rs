@@ -77,6 +77,7 @@ mod table;
 mod violations;
 mod word;
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -194,12 +195,11 @@ pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
     let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
     let mut bytes = fs::read(double)?;
     for symbol in symbols {
-        let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
-        let places: Vec<usize> = bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name).map(|(at, _)| at).collect();
+        let places = names(&bytes).filter(|(_, name)| *name == symbol.as_bytes()).map(|(offset, _)| offset).collect::<Vec<_>>();
         if places.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, *symbol));
         }
-        places.into_iter().for_each(|at| bytes[at + 1] = b'_');
+        places.into_iter().for_each(|offset| bytes[offset] = b'_');
     }
     for name in ["libcuda.so.1", "libcuda.so"] {
         let _ = fs::remove_file(folder.join(name));
@@ -207,4 +207,15 @@ pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
     fs::write(folder.join("libcuda.so.1"), bytes)?;
     // The loader compares files: a hard link makes both names one object.
     fs::hard_link(folder.join("libcuda.so.1"), folder.join("libcuda.so"))
+}
+
+/// The texts that end with a zero byte, with their offsets.
+fn names(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut begin = 0;
+    std::iter::from_fn(move || {
+        let name = CStr::from_bytes_until_nul(&bytes[begin..]).ok()?.to_bytes();
+        let offset = begin;
+        begin += name.len() + 1;
+        Some((offset, name))
+    })
 }

@@ -1,7 +1,7 @@
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::AcqRel;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ringmem_kernels::{ABI, IMAGE};
 use ringmem_layouts::image::Entry;
@@ -74,11 +74,11 @@ impl Module {
             Some(Ok(image)) => Some(Arc::new(image)),
             None => None,
         };
-        let text = without_comments(text);
-        if !text.trim_start().starts_with(".version") {
+        let outline = Outline::of(text);
+        if !outline.has_version {
             return refuse("it does not begin with .version");
         }
-        let abi = match abi(&text) {
+        let abi = match outline.abi {
             abi if image.is_some() => abi,
             Some(hash) if hash == ABI.hash => Some(hash),
             Some(hash) => return refuse(&format!("its ABI is {hash:#018x}, the host builds' {:#018x}", ABI.hash)),
@@ -96,9 +96,9 @@ impl Module {
                 kernels.push(kernel(Program::Ptx { image: Arc::clone(&image), name, parameters }));
             }
         } else {
-            for (name, parameters) in entries(&text) {
+            for (name, parameters) in &outline.entries {
                 match IMAGE.host.iter().find(|entry| entry.name == name) {
-                    Some(entry) if entry.arguments == parameters => kernels.push(kernel(Program::Host(*entry))),
+                    Some(entry) if entry.arguments == *parameters => kernels.push(kernel(Program::Host(*entry))),
                     Some(entry) => {
                         return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
                     }
@@ -143,6 +143,30 @@ impl Kernel {
         if !self.loaded.swap(true, AcqRel) {
             driver.engine.idle(Some(self.device), driver.settings.deadline);
         }
+    }
+}
+
+/// The parts of a text that a module without an interpreter needs.
+struct Outline {
+    has_version: bool,
+    abi: Option<u64>,
+    /// Names, with numbers of parameters.
+    entries: Vec<(String, usize)>,
+}
+
+impl Outline {
+    /// Parses only another text than the last: tests load one image hundreds of times.
+    fn of(text: &str) -> Arc<Self> {
+        static LAST: Mutex<Option<(String, Arc<Outline>)>> = Mutex::new(None);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, outline)) = last.as_ref().filter(|(known, _)| known == text) {
+            return Arc::clone(outline);
+        }
+        let code = without_comments(text);
+        let entries = entries(&code).into_iter().map(|(name, parameters)| (name.to_owned(), parameters)).collect();
+        let outline = Arc::new(Self { has_version: code.trim_start().starts_with(".version"), abi: abi(&code), entries });
+        *last = Some((text.to_owned(), Arc::clone(&outline)));
+        outline
     }
 }
 
