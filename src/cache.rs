@@ -28,7 +28,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::ToOwned;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The lock is held during the computation.
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
 /// A cache of computed values, for any number of threads.
@@ -97,7 +96,6 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let visit = Visit { cache: self, key, entry: self.entry(key), is_in_vain: Cell::new(false) };
-        // After a panic of `compute` the entry is empty.
         let mut value = visit.entry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
             self.hits.fetch_add(1, Relaxed);
@@ -112,7 +110,6 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Ok(computed)
     }
 
-    /// Makes the key the most recently used; inserts an empty entry if missing.
     fn entry<Q>(&self, key: &Q) -> Entry<V>
     where
         K: Borrow<Q>,

@@ -79,42 +79,42 @@ impl Config {
         Self::opencl().with_pool_bytes(64 * MIB)
     }
 
-    /// Sets whether pools keep freed memory.
+    /// Sets [`Pooling::enabled`].
     #[must_use]
     pub const fn with_pooling(mut self, enabled: bool) -> Self {
         self.pooling.enabled = enabled;
         self
     }
 
-    /// Sets the most bytes that a pool reserves.
+    /// Sets [`Pooling::max_bytes`].
     #[must_use]
     pub const fn with_pool_bytes(mut self, bytes: u64) -> Self {
         self.pooling.max_bytes = bytes;
         self
     }
 
-    /// Sets the idle time after which pools free memory.
+    /// Sets [`Pooling::trim_interval`].
     #[must_use]
     pub const fn with_trim_interval(mut self, interval: Duration) -> Self {
         self.pooling.trim_interval = interval;
         self
     }
 
-    /// Sets the most pinned bytes.
+    /// Sets [`Pinning::pool_bytes`].
     #[must_use]
     pub const fn with_pinned_bytes(mut self, bytes: u64) -> Self {
         self.pinning.pool_bytes = bytes;
         self
     }
 
-    /// Sets whether managed memory is allowed.
+    /// Sets [`managed`](Self::managed).
     #[must_use]
     pub const fn with_managed(mut self, managed: bool) -> Self {
         self.managed = managed;
         self
     }
 
-    /// Sets the default location of buffers.
+    /// Sets [`location`](Self::location).
     #[must_use]
     pub const fn with_location(mut self, location: MemoryLocation) -> Self {
         self.location = location;
@@ -237,7 +237,6 @@ fn bytes(value: &str) -> Result<u64, &'static str> {
     value.parse().map_err(|_| "expected a whole number of bytes below 2^64")
 }
 
-/// Parses .NET's `TimeSpan` without days or fractions.
 fn interval(value: &str) -> Result<Duration, &'static str> {
     let is_two_digits = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<u64> = value.split(':').filter(is_two_digits).filter_map(|part| part.parse().ok()).collect();
@@ -259,7 +258,6 @@ pub const fn pinned_budget(ram: u64) -> u64 {
     Config::opencl().pinning.budget(ram)
 }
 
-/// Pinning pays for more transfers.
 const TRANSFERS: u64 = 10;
 
 /// CUDA stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API reference).

@@ -466,7 +466,7 @@ pub enum OperationFault {
 pub struct Rejected<T> {
     /// Error.
     pub error: Error,
-    /// The value, untouched if refused. After a failed operation, reads of its target return [`Error::Tainted`] until it is written again.
+    /// The value, untouched if refused.
     pub value: T,
 }
 

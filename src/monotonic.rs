@@ -1,5 +1,3 @@
-//! The default clock of pools and managers.
-
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;

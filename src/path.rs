@@ -1,5 +1,3 @@
-//! File errors: the action, the path, the system's error.
-
 use std::path::Path;
 use std::{fmt, io};
 

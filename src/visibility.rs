@@ -120,17 +120,10 @@ impl Facts {
 
 /// Returns the visibility and its reason. Unknown device facts are assumed as usual on the system.
 ///
-/// | system | device | result |
-/// |---|---|---|
-/// | Linux | sees pinned memory at system scope | `SystemScope` |
-/// | Linux, known kernel | unknown | `SystemScope` |
-/// | Linux | does not see it, or unknown with an unknown kernel | `DeviceScope` |
-/// | Linux in WSL 2 | any | `DeviceScope` |
-/// | Linux in WSL 1 | any | `ExplicitDma`: it has no device |
-/// | Windows | concurrent managed access | `SystemScope` |
-/// | Windows | no such access, or unknown | `DeviceScope` |
-/// | macOS | any | `DeviceScope` |
-/// | other | any | `ExplicitDma` |
+/// - Linux: `SystemScope` if the device sees pinned memory at system scope, or if that is unknown and the kernel is known. Else `DeviceScope`.
+/// - Windows: `SystemScope` with concurrent managed access. Else `DeviceScope`.
+/// - WSL 2 and macOS: `DeviceScope`.
+/// - WSL 1, which has no device, and other systems: `ExplicitDma`.
 #[must_use]
 pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
     use MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};

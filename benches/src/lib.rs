@@ -2,8 +2,8 @@
 //!
 //! 1. A workload's subjects run in turns of equal duration; a row is the median.
 //! 2. A row of two cores is classed `near` or `far` before and after each turn. A turn during which the class changed is discarded.
-//! 3. `ratio` is the row's time over the best competitor's; within 1.15 either way is level.
-//! 4. `limit` is the cost without the measured code.
+//!
+//! `docs/performance.md` explains the columns.
 
 mod growth;
 mod instructions;

@@ -2,8 +2,7 @@
 //!
 //! 1. The trace runs twice, each time on a new backend: for the time, and for the figures, which are read at the peak and at the end.
 //! 2. Nothing is queued on the streams, so no use is ever pending.
-//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address; `--csv` has the events.
-//!    Times are the replay's; a trace has no names and source lines.
+//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
 //! 4. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
 
 mod report;

@@ -1,5 +1,3 @@
-//! Sizes as people write them: `4096`, `256KiB`, `4M`, `1GB`.
-
 /// `K` and `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();

@@ -1,8 +1,6 @@
 //! `kernels!`: device entries, host functions, image and ABI.
 //!
-//! 1. The expansion instantiates generic code with the machine and lanes of each side.
-//! 2. A kernel is a constant with the types of its messages or arguments. Constants and image exist on the host, entries on the device.
-//! 3. Function bodies and expressions pass unchanged, so the compiler's errors point into them.
+//! Function bodies and expressions pass unchanged, so the compiler's errors point into them.
 
 use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -96,7 +94,6 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Each type once, in order.
 struct Messages<'a>(Vec<&'a Type>);
 
 impl<'a> Messages<'a> {

@@ -2,8 +2,7 @@
 //!
 //! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
 //! 2. Each check has its field's span.
-//! 3. Some types are refused here by name, the others by the trait `Layout`.
-//! 4. A refused struct still implements its traits, so each fault has one error.
+//! 3. A refused struct still implements its traits, so each fault has one error.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -260,7 +259,6 @@ fn optional(declared: Option<&LitInt>) -> TokenStream {
     }
 }
 
-/// The name without `r#`.
 fn unraw(ident: &Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)

@@ -1,4 +1,4 @@
-//! The traits of a struct that `SharedLayout` refuses, so that its users have no further errors.
+//! The traits of a struct that `SharedLayout` refuses.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -55,14 +55,13 @@
 //! - The order between several publishers.
 //! - A killed process with a ring in a file: the next [`Publish`] may repeat the last message.
 //! - Protection from hostile processes. iceoryx2 trusts every process of the same user. Such a process can change a sample while it is copied,
-//!   which yields other bytes, or corrupt iceoryx2's state: in 12 runs of 12, random writes to it ended the [`Feed`]'s process, and in 11 the
-//!   [`Publish`]'s, by a panic of iceoryx2 or a segmentation fault. A link only bounds the length of frames.
+//!   which yields other bytes, or corrupt iceoryx2's state, which can end the other processes by a panic or a segmentation fault. A link only bounds
+//!   the length of frames.
 //! - Memory. iceoryx2 reserves only addresses for the queue: if `/dev/shm` is full, writing a sample ends the process (SIGBUS).
 //!
 //! # Copies
 //!
-//! One in each direction: from the sample into the ring's slot, and from the slot into a loaned sample. With shared rings, the usual kind, the kernel
-//! accesses those slots.
+//! One in each direction: from the sample into the ring's slot, and from the slot into a loaned sample.
 
 mod ends;
 mod error;

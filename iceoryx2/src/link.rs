@@ -72,11 +72,7 @@ impl<S: Service> Link<S, [u8]> {
         Self::frames_with(node, name, largest, Options::default())
     }
 
-    /// As [`frames`](Self::frames), with options.
-    ///
-    /// # Errors
-    ///
-    /// As [`frames`](Self::frames).
+    /// As [`frames`](Self::frames), with options and the same errors.
     pub fn frames_with(node: &Node<S>, name: &str, largest: usize, options: Options) -> Result<Self, Error> {
         options.check()?;
         check("bytes of a frame", largest, 1 << 30)?;
@@ -95,11 +91,7 @@ impl<S: Service> Link<S, [u8]> {
         Self::messages_with(node, name, Options::default())
     }
 
-    /// As [`messages`](Self::messages), with options.
-    ///
-    /// # Errors
-    ///
-    /// As [`messages`](Self::messages).
+    /// As [`messages`](Self::messages), with options and the same errors.
     pub fn messages_with<T: RingMessage>(node: &Node<S>, name: &str, options: Options) -> Result<Link<S, Message<T>>, Error> {
         const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
         options.check()?;

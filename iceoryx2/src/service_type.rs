@@ -8,7 +8,6 @@ use iceoryx2::service::static_config::messaging_pattern;
 use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
 use ringmem::RingMessage;
 
-/// The longest attribute.
 const LONGEST: usize = 256;
 
 /// The type of messages of a service.

@@ -2,7 +2,7 @@
 //!
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
-//!    Type-checked on the host, where groups have one lane; never run.
+//!    Type-checked on the host; never run.
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
@@ -51,7 +51,7 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<T>`.
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
-// The same hash as `u64`, for the checks below. SAFETY: transparent over a word of 64 bits.
+// The same hash as `u64`. SAFETY: transparent over a word of 64 bits.
 #[diagnostic::do_not_recommend]
 unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
@@ -169,7 +169,7 @@ mod rustc {
         }
         #[inline(always)]
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes call it that have not exited, which count as "no".
+            // SAFETY: all lanes call it that have not exited; these count as "no".
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         #[inline(always)]
@@ -201,8 +201,8 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and the grid. A block reports nothing if
-    /// another launch has overwritten its row.
+    /// For the panic handler: per block, its control block (0 for none), epoch and grid. A block reports nothing if another launch has
+    /// overwritten its row.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
     #[inline(always)]
@@ -220,12 +220,12 @@ mod rustc {
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// The warp notices the exit at its next ballot; the context stays usable.
+    /// The warp notices the exit at its next ballot.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let [place, epoch, grid] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
         if place != 0 && grid == grid_number() {
-            // SAFETY: a kernel of this block remembered it and still runs.
+            // SAFETY: a kernel of this block, which still runs, remembered it.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block; this lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
@@ -239,7 +239,7 @@ mod rustc {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines or `Pair`; relaxed at system scope: no data race.
+            // SAFETY: two live words, aligned to 16 by the probe's lines or `Pair`; relaxed at system scope.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
@@ -254,12 +254,12 @@ mod rustc {
         }
     }
 
-    // SAFETY: single atomic operations at device scope, which includes every lane that accesses a counter.
+    // SAFETY: single atomic operations at device scope, of all lanes that access a counter.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
             let found: u64;
-            // SAFETY: a live word; atomic: no data race. A generic address would be slower than the global window's.
+            // SAFETY: a live word. A generic address would be slower than the global window's.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",

@@ -12,7 +12,7 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// Loads before the first store, which fit registers.
+/// As many loads fit registers.
 const UNROLL: u64 = 4;
 
 /// The widest access that every architecture supports.
@@ -58,7 +58,7 @@ const fn is_wide(places: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Memory at both addresses is initialised, live until every group has returned, not accessed elsewhere, and does not overlap.
+/// Memory at both addresses is initialised, live until every group has returned, and accessed by nothing else; the ranges do not overlap.
 #[inline(always)]
 pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) {
     let (to, from) = (to.address(), from.address());
@@ -66,14 +66,14 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
     let load_wide = |index: u64| {
-        // SAFETY: below the whole pieces, which exist only if both addresses are aligned to 16.
+        // SAFETY: a whole piece, which exists only if both addresses are aligned to 16.
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
     // SAFETY: as above; each index is one lane's of one group.
     let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
     move_each(lanes, whole, load_wide, store_wide);
-    // SAFETY: below the byte count, past the whole pieces.
+    // SAFETY: past the whole pieces, below the byte count.
     let load = |index: u64| unsafe { source.add((whole * 16 + index) as usize).read() };
     // SAFETY: as above; each index is one lane's of one group.
     let store = |index: u64, byte| unsafe { target.add((whole * 16 + index) as usize).write(byte) };
@@ -134,7 +134,7 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
     let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
     let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
     let sum_of_four = |index: u64| {
-        // SAFETY: below the whole pieces, which exist only if all addresses are aligned to 16.
+        // SAFETY: a whole piece, which exists only if all addresses are aligned to 16.
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };

@@ -2,8 +2,7 @@
 //!
 //! 1. Data are little-endian 64-bit words, zero-padded.
 //! 2. Each lane counts in its own tables, without atomics.
-//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
-//!    chunks may come in any order.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`; chunks may come in any order.
 //!
 //! Source of splitmix64: Steele, Lea and Flood (2014).
 
@@ -79,7 +78,7 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A single thread uses a table per byte of a word, so that no byte waits for the store of an equal one.
+/// A single thread uses a table per byte of a word: no byte waits for the store of an equal one.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
@@ -100,7 +99,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     let bump = |position: usize, byte: u8| {
         // SAFETY: one of this lane's tables; a byte is below 256.
         let counter = unsafe { tables.add(position & (per_lane - 1)).cast::<u32>().add(byte as usize) };
-        // SAFETY: this lane's counter, initialised.
+        // SAFETY: as above, initialised.
         unsafe { counter.write(counter.read().wrapping_add(1)) };
     };
     let words = data.cast::<u64>();
@@ -108,7 +107,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     let mut sum: u64 = 0;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: within the length, and aligned.
+        // SAFETY: within the length, aligned.
         let word = u64::from_le(unsafe { words.add(i as usize).read() });
         sum = sum.wrapping_add(splitmix64(word ^ splitmix64(first_word.wrapping_add(i))));
         bump(0, word as u8);
@@ -220,8 +219,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and work are live until this returns; the work is zeroed and not accessed elsewhere. A chunk is not written
-/// between its message and its answer.
+/// As [`persistent`]. Data and work are live until this returns; nothing else accesses the zeroed work, or writes a chunk between its
+/// message and its answer.
 #[inline(always)]
 pub unsafe fn histogram<M: Machine, L: Lanes>(
     machine: &M,

@@ -23,7 +23,7 @@ pub trait Lanes {
     fn pause(&self, times: u32);
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Sets control block (0 for none) and launch for panics. Lane 0 calls it.
+    /// Sets control block (0 for none) and launch for panics, on lane 0.
     fn remember(&self, control: u64, epoch: u32);
 }
 

@@ -26,31 +26,16 @@
 //! # }
 //! ```
 //!
-//! 1. The same function runs as a warp on a GPU and as a thread on the host. It uses only a
-//!    [`Machine`](ringmem_layouts::Machine) and its [`Lanes`].
+//! 1. The same function runs as a warp on a GPU and as a thread on the host, by a [`Machine`](ringmem_layouts::Machine) and its [`Lanes`].
 //! 2. [`persistent`] polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per batch.
 //! 3. Every wait ends: by a message, a command, a new epoch or a deadline.
 //! 4. Kernels write slots in place: a message by value would go through local memory.
 //!
 //! # The kernels of this crate
 //!
-//! [`IMAGE`] has them as PTX (of `cargo xtask ptx`, checked in) and as host functions. Each argument has 64 bits:
-//!
-//! | kernel | arguments |
-//! |---|---|
-//! | `echo`, `echo_flagged`, `echo_paired`, `echo_bare` | first control block, epoch, idle nanoseconds, most messages per batch |
-//! | `echo_split` | `echo`'s, then the fields of [`Split`] |
-//! | `echo_aggregated` | `echo`'s, then the shared [`Aggregate`] |
-//! | `histogram` | `echo`'s, then data, bytes, [`histogram::Work`] |
-//! | `transform` | `echo`'s, then data, bytes |
-//! | `reduce` | `echo`'s, then data, bytes, [`reduce::Rows`] |
-//! | `copy` | target, source, bytes |
-//! | `fill` | target, words, the word |
-//! | `vector_add` | sums, both summands, elements |
-//! | `hold`, `increment` (see [`checks`]) | two words; bytes and their count |
-//! | `ping_pong` (see [`probe`]) | words, first number, rounds, idle nanoseconds, mode |
-//! | `publish`, `order_of_stores` | words, count, mode |
-//! | `order_of_loads` | words, last number, idle nanoseconds, mode |
+//! [`IMAGE`] has them as PTX (of `cargo xtask ptx`, checked in) and as host functions. Each argument has 64 bits. A persistent kernel takes
+//! the first control block, the epoch, idle nanoseconds and most messages per batch, then the arguments of its function in this crate;
+//! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`].
 //!
 //! Block `b` of a persistent kernel, one warp, serves control block `b` of an array.
 //!

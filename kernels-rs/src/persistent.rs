@@ -1,17 +1,15 @@
 //! The loop of a persistent kernel.
 //!
 //! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state.
-//! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for answers and
-//!    released slots.
-//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded with the poll of the rings, and obeyed before the next round. Then,
-//!    and with each timed batch, the heartbeat is stored.
+//! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all`.
+//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
+//!    before the next round. Then, and with each timed batch, the heartbeat is stored.
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over; the count in flight, for each batch. After a panic the counters may lack the last
-//!    batches.
+//!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving.
-//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the first
-//!    of the batches that are stored together is timed, and stands for the others. A time is at most 4.29 s.
+//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
+//!    the batches that are stored together stands for the others. A time is at most 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
@@ -34,13 +32,9 @@ pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
 use rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
 
-/// Rounds (batches or dry polls) between reads of the command, and from the first dry poll to telemetry.
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
-/// Rounds of a busy kernel between stores of its counters.
 pub const ACCOUNT_ROUNDS: u64 = 128;
-/// The longest time of these rounds, except the last.
 pub const ACCOUNT_NS: u32 = 1_000_000;
-/// Age at which a busy kernel renews its telemetry.
 pub const TELEMETRY_NS: u64 = 1_000_000;
 
 /// The work of a persistent kernel on a batch of messages.
@@ -193,7 +187,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    // Lane 0 decides for all. A kernel writes nothing after its epoch.
+    // A kernel writes nothing after its epoch.
     let verdict = match leader && control.is_current() {
         true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
@@ -205,7 +199,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
-        // All run, or none: lanes may disagree if the rings changed meanwhile.
+        // All run, or none: lanes may have seen different rings.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
@@ -244,7 +238,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
 #[inline(always)]
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+    // SAFETY: as in `serve`.
     let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block; only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
@@ -296,26 +290,25 @@ where
     // SAFETY: the caller's promise.
     let rings = unsafe { R::attach(machine, input, output, places)? };
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
-    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+    // SAFETY: as in `serve`.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// The time of messages, by lane 0's clock.
+/// By lane 0's clock.
 struct Times {
     begun_ns: u64,
     /// Delay to the next account; 0 while each batch is timed.
     due_after_ns: u32,
     /// Ends of [`ACCOUNT_ROUNDS`] rounds since a dry one.
     wet: u32,
-    /// Of the last timed batch.
     took: u32,
     least: u32,
     most: u32,
-    /// Index of the first message not in `total`.
+    /// The first message not in `total`.
     counted: u64,
-    /// Sum over messages, in nanoseconds.
+    /// In nanoseconds.
     total: u64,
 }
 
@@ -429,7 +422,6 @@ where
                 let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
                 // SAFETY: as above.
                 unsafe { self.rings.prepare(self.lanes, count) };
-                // Before lane 0 publishes the lanes' slots.
                 self.lanes.barrier();
                 if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {
                     // A lane has panicked, and reported it.
@@ -494,7 +486,7 @@ where
         }
     }
 
-    /// Lane 0 only: acts on a new command; returns a changed mode.
+    /// Lane 0 only: returns a changed mode.
     #[inline(always)]
     fn look(&mut self) -> Option<Mode> {
         if !self.control.is_current() {
@@ -520,7 +512,7 @@ where
         })
     }
 
-    /// Lane 0 only: the strongest command wins. An error is the reason to leave, `None` for a command.
+    /// Lane 0 only: an error is the reason to leave, `None` for a command.
     #[inline(always)]
     fn obey(&mut self, bits: u32) -> Result<(), Option<Fault>> {
         let Some(command) = Command::from_bits(bits) else {
@@ -549,7 +541,7 @@ where
         Ok(())
     }
 
-    /// Lane 0 only: stores the counters, without the last `unanswered` messages.
+    /// Lane 0 only: counts all but the last `unanswered` messages.
     #[inline(always)]
     fn settle(&mut self, now_ns: u64, unanswered: u64) {
         let taken = self.rings.taken().wrapping_sub(unanswered);
@@ -577,7 +569,7 @@ where
         self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 
-    /// Lane 0 only: leaves with a fault or, for `None`, as commanded.
+    /// Lane 0 only: `None` leaves as commanded.
     #[inline(always)]
     fn leave(&mut self, fault: Option<Fault>) {
         if !self.leader {

@@ -59,7 +59,7 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M
 }
 
 /// Answers `rounds` numbers from the host, from `start`, with equal numbers, until `idle_ns` without one. In [`mode::PAIR`] the payload is
-/// the number's complement; if it does not match the flag, the answer's payload is 0.
+/// the number's complement; if torn from the flag, the answer's payload is 0.
 ///
 /// # Safety
 ///
@@ -134,7 +134,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
 }
 
 /// Stores each number from 1 to `count` to a payload word, then to a flag in another line, in [`mode::PUBLISH`] with a barrier between
-/// them. A flag ahead of its payload shows reordered stores.
+/// them. A flag ahead of its payload shows reordering.
 ///
 /// # Safety
 ///

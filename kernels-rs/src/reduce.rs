@@ -1,8 +1,7 @@
 //! `reduce`: sum, minimum and maximum of numbers.
 //!
 //! 1. A chunk is a run of little-endian words, integers or floats. Each has its own answer; the host [joins](Reduced::join) them in order.
-//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), then the rows are added in order: a sum of floats has the same bits for
-//!    any number of lanes.
+//! 2. Number `i` is added to row `i % WIDTH`, then the rows are added in order: a sum of floats has the same bits for any number of lanes.
 //! 3. Minimum and maximum of floats follow [`f64::total_cmp`].
 
 use core::ptr::NonNull;
@@ -115,7 +114,7 @@ impl Reduced {
     /// The result for no numbers.
     pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
 
-    /// Combines this result with that of the following numbers; keeps `id` and `status`. The order matters for floats.
+    /// Combines this result with that of the following numbers; keeps `id` and `status`.
     #[must_use]
     pub fn join(self, number: Number, next: Self) -> Self {
         match (self.count, next.count) {
@@ -175,8 +174,8 @@ pub struct Rows {
 
 /// # Safety
 ///
-/// `words` words at `data` are aligned, readable and not written meanwhile. `rows` are accessed only by lanes of one group of this
-/// width, each with its own number.
+/// `words` words at `data` are aligned, readable and not written meanwhile. Only lanes of one group of this width, each with its own
+/// number, access `rows`.
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
     if width as usize == WIDTH {
@@ -282,8 +281,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and rows are live until this returns; nothing else uses the rows. A chunk is not written between its message and
-/// its answer.
+/// As [`persistent`]. Data and rows are live until this returns; nothing else uses the rows, or writes a chunk between its message and its
+/// answer.
 #[inline(always)]
 pub unsafe fn reduce<M: Machine, L: Lanes>(
     machine: &M,
@@ -308,7 +307,7 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
 pub fn reference(words: &[u64], number: Number) -> Reduced {
     let mut rows = [Row::NONE; WIDTH];
     let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
-    // SAFETY: the words are borrowed, the rows are local, and the only lane has all.
+    // SAFETY: borrowed words and local rows, all of one lane.
     unsafe { add_up(0, 1, data, count, number, place) };
     // SAFETY: just written.
     unsafe { settle(place, count, number, 0) }

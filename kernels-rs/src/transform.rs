@@ -1,4 +1,4 @@
-//! `transform`: changes each byte of chunks in place. Eight are added at once, their highest bits separately: no carry crosses a byte.
+//! `transform`: changes each byte of chunks in place, eight at once: their highest bits are added separately, so no carry crosses a byte.
 
 use core::ptr::NonNull;
 
@@ -102,8 +102,8 @@ struct Sixteen([u64; 2]);
 
 /// # Safety
 ///
-/// `length` bytes at `data`, aligned to 16, are readable and writable. Meanwhile only lanes of one group of this width access them,
-/// each with its own number.
+/// `length` bytes at `data`, aligned to 16, are readable and writable. Meanwhile only lanes of one group of this width, each with its own
+/// number, access them.
 #[inline(always)]
 unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operation: Operation) {
     let wide = data.cast::<Sixteen>();

@@ -4,8 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` that shares no cache line: aligned to 128 bytes and padded to a multiple of them. That is one 128-byte line, or two 64-byte lines,
-/// which processors fetch in pairs.
+/// A `T` that shares no cache line: aligned to [`LINES`](crate::align::LINES), 128 bytes, and padded to a multiple of them.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

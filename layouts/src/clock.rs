@@ -1,6 +1,6 @@
 //! Hybrid logical clocks: timestamps that follow physical time, unique and ordered even if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word for threads and processes. Its stamps are unique, in the happens-before order of the calls.
+//! 1. [`HybridClock`] is one word for threads and processes; its stamps follow the happens-before order of the calls.
 //! 2. Time is an argument, in microseconds.
 //! 3. Stamps do not synchronise memory.
 //!
@@ -32,16 +32,9 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
     if physical > logical { physical } else { logical }
 }
 
-/// A clock in one word of shared memory; zeroed, it has issued no stamp. With `W = u64` it is a snapshot.
+/// A clock in one word of shared memory; zeroed, it has issued no stamp.
 ///
 /// If several threads tick it, give it its own cache line ([`crate::CacheLineAligned`]).
-///
-/// # Why stamps are unique
-///
-/// Two operations change the word, and both increase it: an addition of 1, and a compare-exchange from below a floor to that floor. Each
-/// stamp is the value after one change.
-///
-/// # How far stamps run ahead of the time
 ///
 /// Above 4096 ticks per microsecond, a clock runs ahead by the excess, until the time catches up.
 ///

@@ -20,7 +20,7 @@ pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;
 
-/// The control block in shared memory, writable only through [`HostSide`] and [`DeviceSide`].
+/// The control block in shared memory.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -1,7 +1,6 @@
 //! [`LayoutDescriptor`]: a layout as data.
 //!
-//! 1. Only numbers, words, arrays, and structs that the compiler has checked have one.
-//! 2. The hash covers offset and name of each field and the hash of its *type*, at any depth.
+//! The hash covers offset and name of each field and the hash of its *type*, at any depth.
 
 use core::mem::{align_of, size_of};
 

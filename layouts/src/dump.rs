@@ -2,7 +2,6 @@
 //!
 //! 1. Its values were read earlier, not at one instant.
 //! 2. Its last line is the first matching [`Conclusion`], facts before guesses.
-//! 3. [`Twins`] are rings of the kernel's own.
 
 use core::fmt;
 

@@ -98,8 +98,7 @@ pub struct Entry {
     ///
     /// # Safety
     ///
-    /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's
-    /// protocol.
+    /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 

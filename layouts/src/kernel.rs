@@ -3,8 +3,7 @@
 //! A [`Persistent`] kernel accesses only its rings and control block, so a channel opens it without `unsafe`. Launching a [`Kernel`] is
 //! `unsafe`. `ringmem_kernels::kernels!` declares both.
 //!
-//! 1. Every argument is a number, an [`Epoch`], or a [`DevicePointer`].
-//! 2. A launch with other arguments does not compile.
+//! A launch with arguments of other types does not compile.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

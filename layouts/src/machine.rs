@@ -1,8 +1,4 @@
-//! Traits that let one ring implementation run on several machines.
-//!
-//! 1. [`Word`] and [`SlotCell`] are the only access to shared memory.
-//! 2. Only [`Word::publish_all`] makes writes visible to the other side.
-//! 3. The type fixes a word's size: a model checker's is larger.
+//! Traits that let one ring implementation run on several machines. [`Word`] and [`SlotCell`] are the only access to shared memory.
 
 use core::ptr::NonNull;
 
@@ -33,8 +29,8 @@ pub trait Machine {
     /// [`Corrupt`](crate::attach::Corrupt) if others may write the rings, [`Infallible`](core::convert::Infallible) if only their ends do.
     type Corrupt: Corruption;
 
-    /// Translates a device address to a pointer to `bytes` bytes; `None` if misaligned for `align` or known to be unmapped ([`Host`](crate::Host)
-    /// does not know). The caller's protocol decides which accesses are allowed.
+    /// Translates a device address to a pointer to `bytes` bytes; `None` if misaligned for `align` or known to be unmapped, which
+    /// [`Host`](crate::Host) does not know.
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>>;
 }
 

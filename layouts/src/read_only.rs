@@ -44,7 +44,6 @@ impl<W: Word> ReadOnly<W> {
         self.0.load_acquire()
     }
 
-    /// For the writer of the line.
     #[inline(always)]
     pub(crate) const fn word(&self) -> &W {
         &self.0

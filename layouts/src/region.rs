@@ -1,7 +1,6 @@
 //! [`RegionHeader`]: a table of contents at the start of shared memory.
 //!
-//! 1. [`Plan`] computes offsets and writes the table; [`entries`] reads and checks it.
-//! 2. The magic is written last.
+//! [`Plan`] computes offsets and writes the table; [`entries`] reads and checks it.
 
 use core::ptr::NonNull;
 
@@ -19,7 +18,7 @@ pub const VERSION: u64 = 1;
 /// Most entries in a region.
 pub const MAX_ENTRIES: usize = 32;
 
-/// 64 bytes, then `count` entries. With `W = u64` it is a snapshot.
+/// 64 bytes, then `count` entries.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -186,7 +185,7 @@ impl Plan {
         self.end
     }
 
-    /// Writes header and table at `base`, the magic last.
+    /// Writes header and table at `base`.
     ///
     /// # Errors
     ///

@@ -3,8 +3,7 @@
 /// **[`SharedLayout`](crate::SharedLayout) is the usual way.** Use `layout_table!` for a struct that is generic over its word, or to fix
 /// offsets in the source.
 ///
-/// The compiler rejects another size, alignment, offset or type, unnamed padding, an omitted field, and an unshareable type (`bool`, `usize`,
-/// pointers).
+/// The compiler rejects another size, alignment, offset or type, unnamed padding, an omitted field, and a type without a layout.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

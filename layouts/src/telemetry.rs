@@ -2,7 +2,6 @@
 //!
 //! 1. A seqlock of words: `sequence` is odd while the device writes.
 //! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may be dead.
-//! 3. Zeroed is valid.
 //!
 //! Source: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
 
@@ -113,7 +112,7 @@ impl<W: Word> Shared<W> {
     pub fn snapshot(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         for _ in 0..TRIES {
             let sequence = self.sequence.load_acquire();
-            // SYNC POINT: fields seen. Each pairs with Recorder::publish: a reader of a newer field sees its odd sequence in the second load below.
+            // SYNC POINT: fields seen. Each pairs with Recorder::publish: after a newer field, the second load below returns its odd sequence.
             let snapshot = TelemetryBuffer {
                 sequence,
                 processed: self.processed.load_acquire(),

@@ -1,8 +1,6 @@
 //! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
-//! 1. It compares snapshots of the control block at times of any one clock.
-//! 2. A kernel that has exited, or of another launch, is not stuck.
-//! 3. Any change of the heartbeat counts: it may wrap.
+//! It compares snapshots of the control block at times of any one clock. Any change of the heartbeat counts: it may wrap.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Values written through defmt to a logger that counts bytes.
+//! Values written through defmt.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;

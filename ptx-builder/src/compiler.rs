@@ -85,7 +85,6 @@ fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     Ok(format!("{}, LLVM {}", verbose.lines().next().unwrap_or(release), line("LLVM version: ")))
 }
 
-/// 96 of `1.96.0-nightly`.
 fn minor(release: &str) -> u32 {
     release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }

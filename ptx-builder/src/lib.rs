@@ -1,7 +1,7 @@
 //! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
 //! 1. It needs no linker, LLVM tools or CUDA.
-//! 2. It uses a target directory per compiler, so it does not wait for an outer build's lock.
+//! 2. It uses a target directory per compiler: it does not wait for an outer build's lock.
 //!
 //! A build script that compiles its crate's kernels to a file in `OUT_DIR`, which the crate's source includes:
 //!
@@ -26,8 +26,8 @@
 //! # }
 //! ```
 //!
-//! For `target_os = "cuda"` the crate is `no_std`, with a panic handler and `extern "ptx-kernel"` kernels; `ringmem_kernels::kernels!`
-//! provides both. Its library is compiled with the release profile.
+//! For `target_os = "cuda"` the crate is `no_std`, with a panic handler and `extern "ptx-kernel"` kernels, as `ringmem_kernels::kernels!`
+//! expands. The release profile applies.
 #![deny(missing_docs, unsafe_code)]
 
 mod compiler;

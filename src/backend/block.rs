@@ -1,5 +1,3 @@
-//! [`Block`] and its [`Request`].
-
 use core::alloc::Layout;
 use core::fmt;
 use core::ops::Range;

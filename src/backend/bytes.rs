@@ -1,5 +1,3 @@
-//! Alignment checks, and copies by the processor.
-
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};

@@ -1,5 +1,3 @@
-//! [`Capabilities`] and [`MemoryInfo`].
-
 use std::vec::Vec;
 
 /// The features of a device.

@@ -12,7 +12,6 @@ pub(super) trait Untold {
     fn untold(&self) -> u64;
 }
 
-/// Buffers may outlive their stream.
 pub(super) struct Ended<Q> {
     queues: Mutex<VecDeque<(StreamId, Arc<Q>)>>,
 }

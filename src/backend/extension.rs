@@ -1,5 +1,3 @@
-//! [`Extension`].
-
 use core::task::Waker;
 use core::time::Duration;
 use std::sync::OnceLock;

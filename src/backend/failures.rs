@@ -1,5 +1,3 @@
-//! [`Failures`]: the failures of a stream, reported and unreported.
-
 use core::ops::RangeInclusive;
 use std::vec::Vec;
 
@@ -12,7 +10,6 @@ const MOST: usize = 256;
 #[derive(Default)]
 pub(super) struct Failures {
     untold: Vec<(u64, Error)>,
-    /// First and last of each run, in order.
     told: Vec<(u64, u64)>,
 }
 

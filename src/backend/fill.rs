@@ -1,6 +1,3 @@
-//! [`Fill`]: elements of 1, 2, 4 or 8 bytes, or of repeated bytes ([`Fill::repeating`]). Other elements are copied once, then doubled
-//! ([`Place::doublings`]).
-
 use core::ptr::{self, NonNull};
 use core::slice;
 
@@ -98,7 +95,6 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
             1 => place.write_bytes(pattern as u8, count as usize),
             2 => repeat(place.as_ptr().cast(), (pattern as u16).to_le(), count),
             4 => repeat(place.as_ptr().cast(), (pattern as u32).to_le(), count),
-            // The first byte is the lowest on every machine.
             _ => repeat(place.as_ptr().cast(), pattern.to_le(), count),
         }
     }

@@ -1,7 +1,6 @@
 //! Backends: allocate memory, copy bytes and run kernels.
 //!
 //! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are safe.
-//! 2. The host copies device memory, and never reads it in place.
 //! 3. A stream executes in order; each operation has a [`Ticket`].
 //! 4. Bad input fails before anything is done.
 //!
@@ -130,11 +129,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The place has all elements, exclusively.
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()>;
 
-    /// Opens a stream on a device.
-    ///
-    /// # Errors
-    ///
-    /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), the driver's error.
+    /// As [`Stream::new`](crate::stream::Stream::new).
     fn open_stream(&self, device: u32) -> Result<StreamId>;
 
     /// Closes a stream after its queued operations, without waiting for kernels.
@@ -241,11 +236,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The first unreported error; all then count as reported.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
-    /// Loads the kernels of an image compiled with the expected layouts.
-    ///
-    /// # Errors
-    ///
-    /// [`Abi`](crate::Error::Abi) with both layouts; the driver's error.
+    /// As [`Module::load`](crate::stream::Module::load).
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId>;
 
     /// Unloads a module after its queued launches.

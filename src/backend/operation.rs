@@ -1,5 +1,3 @@
-//! The operations of a stream, and their [`Place`]s.
-
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

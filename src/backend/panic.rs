@@ -1,5 +1,3 @@
-//! Containment of panics in user code.
-
 use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -8,7 +6,6 @@ pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {
-            // Dropping may panic too: then leaked.
             catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             None
         }

@@ -1,5 +1,3 @@
-//! [`Ticket`] and [`Uses`].
-
 use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::AtomicU64;

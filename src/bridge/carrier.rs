@@ -22,15 +22,12 @@ type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
     backend: Arc<dyn Backend>,
-    /// `None` if copies block.
     stream: Option<Stream>,
-    /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
     /// Polled indices: for queued and for blocking polls.
     staging: Pages,
     polling: Option<Ticket>,
-    /// Begun, and the last completed.
     polls: [u64; 2],
     last: Option<Ticket>,
 }
@@ -180,7 +177,6 @@ impl Carrier {
         self.polls[1] > begun
     }
 
-    /// `None` while a poll is in flight, or if none is due.
     pub fn poll(&mut self, index: Index) -> Result<Option<u64>> {
         if self.polling.is_none() && !self.begin() {
             return Ok(None);

@@ -1,7 +1,6 @@
 //! [`Lent`]: whether a thread may sleep at a ring's wait word.
 //!
-//! Only a borrower of the wait words sleeps. Until the first borrow, a publication needs no barrier, which would wait for all copies; the
-//! first borrower pays.
+//! Only a borrower of the wait words sleeps. Until the first borrow, a publication needs no barrier, which would wait for all copies.
 
 use ringmem_layouts::Word;
 
@@ -55,7 +54,6 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// One thread publishes; two borrow in turn and may sleep. A sleeper that missed the publication is woken.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = Arc::new((Lent::<LoomWord<STRONG>>::new(), LoomWord::<STRONG>::new(0)));

@@ -1,5 +1,3 @@
-//! [`Metrics`]: written by one thread, read by any.
-
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -230,7 +230,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// Polls for answers only if nothing moved, or if the output ring may be half full: the kernel would wait.
+    /// See the page of `channel`.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -265,7 +265,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Some((up.untaken(), polled))
     }
 
-    /// `None` for shared rings.
     pub(crate) fn twins(&self) -> Option<Result<[Indices; 2]>> {
         let (input, output) =
             (self.up.mover.as_ref()?.pair.far_indices(Line::Head), self.down.mover.as_ref()?.pair.far_indices(Line::Tail));

@@ -1,7 +1,5 @@
 //! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! Towards the device it consumes the near ring, towards the host it fills it; the kernel is at the far ring's other end.
-//!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
 //! | the near ring's own (`ring`) | head: arrived at the far ring, slots released to the sender | tail: arrived at the near ring, published to the receiver |
@@ -225,7 +223,6 @@ impl<E: NearEnd> Mover<E> {
         let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         carrier.counts.flushes.add(1);
-        // The far ring's index shows a failure's progress.
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {

@@ -1,6 +1,4 @@
 //! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`]: the user's ends.
-//!
-//! A shared ring may have a flag in each slot.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -352,7 +350,7 @@ impl<T: RingMessage> Receiver<T> {
         }
     }
 
-    /// Calls `act` with the oldest message in place, if any, and pops it if `act` returns true; returns whether it did.
+    /// As [`Channel::try_recv_with`](crate::channel::Channel::try_recv_with), for the arrived messages.
     ///
     /// # Errors
     ///

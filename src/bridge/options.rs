@@ -1,5 +1,3 @@
-//! [`Options`] of a bridge.
-
 use super::TransferStrategy;
 use crate::backend::MemoryLocation;
 

@@ -1,5 +1,3 @@
-//! [`Pair`]: the two rings of a direction and their carrier.
-
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::boxed::Box;

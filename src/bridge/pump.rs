@@ -1,4 +1,3 @@
-//! [`Pump`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -66,7 +65,7 @@ pub struct Stopped<I: RingMessage, O: RingMessage> {
     pub bridge: RingBufferBridge<I, O>,
     /// Why it gave up, if it did.
     pub outcome: Result<()>,
-    /// Messages not yet at the kernel's ring, and seen answers not yet at the host's.
+    /// As [`pending`](RingBufferBridge::pending).
     pub left: [u64; 2],
 }
 
@@ -164,7 +163,6 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
             }
         }
         match idle {
-            // A tenth of a second in total.
             _ if failing > 0 => thread::park_timeout(SLEEP * failing),
             0..SPINS => core::hint::spin_loop(),
             SPINS..YIELDS => thread::yield_now(),

@@ -4,14 +4,6 @@ use crate::{Error, MemoryVisibility, Result};
 
 /// How a [`RingBufferBridge`](super::RingBufferBridge) moves messages.
 ///
-/// | strategy | a flush | completion is noticed by |
-/// |---|---|---|
-/// | `Sync` | copies and waits; to pinned memory, the calling thread copies | the flush |
-/// | `Async` | queues copies and the index store | the next flush |
-/// | `DmaPolling` | as `Async`; polls an index at most once per interval, which grows while the index stands still | the next flush |
-/// | `Unified` | copies nothing: host and kernel map one ring | not needed |
-/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged) | not needed |
-///
 /// ```
 /// use ringmem::MemoryVisibility;
 /// use ringmem::backend::Backend;
@@ -26,15 +18,16 @@ use crate::{Error, MemoryVisibility, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferStrategy {
-    /// Blocking copies.
+    /// Copies and waits. To pinned memory, the calling thread copies.
     Sync,
-    /// Copies queued on an internal stream.
+    /// Queues copies and the index store on an internal stream. The next flush notices their completion.
     Async,
-    /// One ring in memory that host and kernel map.
+    /// Copies nothing: host and kernel map one ring.
     Unified,
-    /// As [`Unified`](Self::Unified), with a flag in each slot instead of an index: one bus read less. The kernel must support it.
+    /// As [`Unified`](Self::Unified), with a [flag in each slot](crate::ring::flagged) instead of an index: one bus read less. The kernel must
+    /// support it.
     Flagged,
-    /// Queued copies with a minimum interval between polls.
+    /// As [`Async`](Self::Async), but polls an index at most once per interval.
     DmaPolling {
         /// Microseconds; up to 64 times that while the index stands still.
         poll_interval_us: u32,
@@ -42,14 +35,8 @@ pub enum TransferStrategy {
 }
 
 impl TransferStrategy {
-    /// Returns the default for a device's memory visibility.
-    ///
-    /// | visibility | device | strategy |
-    /// |---|---|---|
-    /// | `SystemScope` | maps pinned memory | `Unified` |
-    /// | `SystemScope` | does not | `Async` |
-    /// | `DeviceScope` | | `Async` |
-    /// | `ExplicitDma` | | `DmaPolling`, every 50 us: each poll is a copy |
+    /// Returns the default for a device's memory visibility: `Unified` for `SystemScope` if the device maps pinned memory; `DmaPolling` every 50 us
+    /// for `ExplicitDma`, since each poll is a copy; else `Async`.
     #[must_use]
     pub const fn for_device(visibility: MemoryVisibility, capabilities: &Capabilities) -> Self {
         match visibility {
@@ -64,7 +51,6 @@ impl TransferStrategy {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// A shared ring must be pinned, in shared memory; pinned memory needs mutual visibility.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {

@@ -1,5 +1,3 @@
-//! [`Way`]: one direction of a bridge.
-
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 use std::boxed::Box;

@@ -79,7 +79,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how long without a heartbeat [`watch`](Channel::watch) reports the kernel as stuck.
+    /// Sets how long without a heartbeat [`watch`](Channel::watch) reports the kernel as stuck: more than the longest batch.
     pub const fn stuck_after(mut self, limit: Duration) -> Self {
         self.options.stuck_after = limit;
         self

@@ -61,7 +61,6 @@ impl<T> SendError<T> {
     }
 }
 
-/// Like `Display`, followed by the causes.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         with_causes(self, f)

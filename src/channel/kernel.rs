@@ -1,5 +1,3 @@
-//! State, commands and end of a [`Channel`]'s kernel.
-
 use core::mem::replace;
 use std::boxed::Box;
 use std::time::{Duration, Instant};
@@ -136,7 +134,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
         if self.state() == Some(State::Paused) {
-            // A paused kernel frees no slots.
             self.control.command(Command::ACTIVATE);
         }
         self.bridge.try_again();

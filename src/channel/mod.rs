@@ -6,16 +6,8 @@
 //! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
-//! | call | full or empty ring |
-//! |---|---|
-//! | [`try_send`](Channel::try_send), [`try_recv`](Channel::try_recv), [`try_iter`](Channel::try_iter) | returns at once |
-//! | [`send`](Channel::send) | waits for a free slot, up to the [timeout](Options::timeout) |
-//! | [`recv`](Channel::recv), [`iter`](Channel::iter), [`recv_async`](Channel::recv_async) | waits for an answer until the kernel has left |
-//! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
-//!
-//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) have a deadline. [`flush`](Channel::flush) or the
-//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing moved or the output ring
-//! may be half full.
+//! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing
+//! moved or the output ring may be half full.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!

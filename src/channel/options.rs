@@ -26,27 +26,27 @@ pub struct Options<'a> {
     pub kernel: &'a str,
     /// Arguments after the four of every persistent kernel.
     pub arguments: &'a [u64],
-    /// Slots from host to kernel, a power of two.
+    /// As [`Builder::input_capacity`](super::Builder::input_capacity).
     pub input_capacity: u64,
-    /// Slots from kernel to host, a power of two.
+    /// As [`Builder::output_capacity`](super::Builder::output_capacity).
     pub output_capacity: u64,
-    /// Most messages that the kernel pops at once.
+    /// As [`Builder::batch`](super::Builder::batch).
     pub batch: u64,
-    /// The kernel's longest wait before a fault.
+    /// As [`Builder::idle`](super::Builder::idle).
     pub idle: Duration,
     /// First index of both rings.
     pub start: u64,
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
     /// suitable kernel.
     pub strategy: Option<TransferStrategy>,
-    /// Memory of the kernel's input and output rings, unless shared. With a second header, arguments from the fifth on are the input ring's
-    /// peer header and slots, then the output ring's.
+    /// As [`Builder::placement`](super::Builder::placement). With a second header, arguments from the fifth on are the input ring's peer header and
+    /// slots, then the output ring's.
     pub placement: [Placement; 2],
-    /// How long without a heartbeat [`watch`](super::Channel::watch) reports the kernel as stuck: more than the longest batch.
+    /// As [`Builder::stuck_after`](super::Builder::stuck_after).
     pub stuck_after: Duration,
-    /// How long to wait for the kernel's start, acknowledgement or end.
+    /// As [`Builder::timeout`](super::Builder::timeout).
     pub timeout: Duration,
-    /// Publishes the figures under this name: see [`Builder::publish`](super::Builder::publish).
+    /// As [`Builder::publish`](super::Builder::publish).
     pub publish: Option<&'a str>,
 }
 

@@ -1,5 +1,3 @@
-//! A channel's figures on its [page](crate::monitor::Page).
-
 use super::{Channel, Options};
 use crate::memory::Memory;
 use crate::pool::Pool;

@@ -1,5 +1,3 @@
-//! Checks of allocation and free.
-
 use core::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::vec::Vec;
@@ -144,7 +142,6 @@ pub fn memory_info_follows_allocations_and_frees(subject: &Subject) {
     let during = info().expect("known before");
     drop(buffer);
     let after = info().expect("known before");
-    // A driver reports the whole device's free memory.
     let has_all_back = during.free.checked_add(BYTES).is_some_and(|free| after.free >= free);
     assert!([during.total, after.total] == [before.total; 2] && has_all_back, "{before:?}, {during:?}, then {after:?}");
     if subject.backend.is_simulated() {

@@ -1,5 +1,3 @@
-//! Checks of copies and fills.
-
 use core::fmt::Debug;
 use std::vec;
 use std::vec::Vec;

@@ -1,5 +1,3 @@
-//! The kernels of the checks, as host code.
-
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
 

@@ -1,5 +1,3 @@
-//! Checks of invalid requests: an error with the facts, and no effect.
-
 use std::boxed::Box;
 use std::string::ToString;
 use std::vec;

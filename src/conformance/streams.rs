@@ -1,5 +1,3 @@
-//! Checks of queued operations.
-
 use core::future::{Future, IntoFuture};
 use core::mem;
 use core::pin::pin;
@@ -175,7 +173,6 @@ pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
     let buffer = done(last);
     assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
     stream.synchronize().expect("all was executed");
-    // Its thread waits forever.
     let forgotten = subject.stream();
     let pending = forgotten.fill(buffer, .., 7).expect("a fill");
     mem::forget(forgotten);

@@ -191,7 +191,6 @@ pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
 }
 
-/// How long a blocked operation is observed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {

@@ -93,7 +93,6 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
         let begun = backend.extension().now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
         let took = backend.extension().now_ns().saturating_sub(begun);
-        // Includes page faults.
         if time > 0 {
             least = least.min(took);
         }
@@ -180,16 +179,9 @@ pub enum Diagnosis {
     Slow(Vec<Suggestion>),
 }
 
-/// Judges a rate between host and device:
-///
-/// | rate | memory | bytes | visibility | verdict |
-/// |---|---|---|---|---|
-/// | no time | | | | `Unknown` |
-/// | 2 GB/s and above | | | | `Fine` |
-/// | below | pageable | | | `Slow`: [`Pin`](Suggestion::Pin), and what follows |
-/// | below | | below 1 MiB | | `Slow`: [`Join`](Suggestion::Join), and what follows |
-/// | below | | | not `SystemScope` | `Slow`: [`Native`](Suggestion::Native) |
-/// | below | pinned | 1 MiB and above | `SystemScope` | `Slow`: [`Link`](Suggestion::Link) |
+/// Judges a rate between host and device: `Unknown` if no time passed, `Fine` from 2 GB/s on, else `Slow` with each suggestion that applies:
+/// [`Pin`](Suggestion::Pin) for pageable memory, [`Join`](Suggestion::Join) below 1 MiB, [`Native`](Suggestion::Native) unless `SystemScope`;
+/// [`Link`](Suggestion::Link) if none does.
 #[must_use]
 pub fn diagnose(rate: Rate, circumstances: Circumstances) -> Diagnosis {
     let Circumstances { is_pinned, visibility } = circumstances;

@@ -1,4 +1,3 @@
-//! [`Chunked`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -79,7 +78,6 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     depth: usize,
     flights: Flights,
     progress: Progress,
-    /// Later chunks are no progress.
     is_torn: bool,
     failed: Option<Error>,
 }
@@ -192,10 +190,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     }
 
     /// As [`wait`](Self::wait); calls `progress` for each arrived chunk.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Self::wait).
     pub fn wait_with(mut self, progress: impl FnMut(Progress)) -> Copied<A, B> {
         self.drive(None, progress);
         self.finish()
@@ -218,7 +212,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if !self.land(deadline) {
                 return false;
             }
-            // Gives the streams work.
             self.fill();
             if self.progress != before {
                 progress(self.progress);
@@ -275,7 +268,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            // If the wait failed, it stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);

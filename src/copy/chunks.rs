@@ -1,5 +1,3 @@
-//! [`Chunks`]: elements as byte ranges.
-
 use core::iter::FusedIterator;
 use core::ops::Range;
 

@@ -33,7 +33,6 @@ pub const fn period<T>(align: u64) -> Option<usize> {
         return None;
     }
     let shared = (size_of::<T>() as u64).trailing_zeros();
-    // Elements without bytes begin everywhere.
     let period = if shared >= align.trailing_zeros() { 1 } else { align >> shared };
     if period > usize::MAX as u64 { None } else { Some(period as usize) }
 }

@@ -1,5 +1,3 @@
-//! A header for C11 and C++11.
-//!
 //! Alignment above the fields' is declared at the first member, below it by `#pragma pack`.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -24,7 +22,6 @@ const HEAD: &str = "\
 pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "{HEAD}\n/* The hash of {}: a host loads no image that carries another. */", super::extent(abi))?;
     writeln!(f, "#define RINGMEM_ABI_HASH UINT64_C({:#018x})", abi.hash)?;
-    // An empty struct has a byte in C++.
     let structs: Vec<_> =
         super::with_nested(abi.layouts).into_iter().filter(|layout| layout.shape == Shape::Struct && layout.size > 0).collect();
     for layout in &structs {
@@ -128,7 +125,6 @@ fn number(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Keywords get an underscore.
 fn identifier(name: &str) -> String {
     let name = name.strip_prefix("r#").unwrap_or(name);
     if KEYWORDS.split_ascii_whitespace().any(|keyword| keyword == name) { format!("{name}_") } else { name.to_owned() }

@@ -1,5 +1,3 @@
-//! One JSON object, without a library.
-
 use std::fmt::{self, Display, Formatter, Write};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};

@@ -1,5 +1,3 @@
-//! A section with a table for each layout.
-
 use std::fmt::{self, Display, Formatter, Write};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};

@@ -86,7 +86,6 @@ fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Once each, inner structs first.
 pub(crate) fn with_nested(layouts: &[LayoutDescriptor]) -> Vec<&LayoutDescriptor> {
     fn add<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
         if !known.iter().any(|other| (other.name, other.hash) == (layout.name, layout.hash)) {

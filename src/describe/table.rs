@@ -1,5 +1,3 @@
-//! Lines for a terminal.
-
 use std::fmt::{self, Formatter};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};

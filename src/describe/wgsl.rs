@@ -1,7 +1,3 @@
-//! Structs for WGSL, in the storage address space.
-//!
-//! Fields that WGSL cannot place, such as numbers below 32 bits, are words with comments. So every other member lies at its offset.
-
 use std::fmt::{self, Display, Formatter, Write};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor, Shape};
@@ -129,7 +125,7 @@ const RESERVED: &str = "\
     template this thread_local throw trait try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying virtual \
     volatile wgsl where with writeonly yield";
 
-/// Prints offset, type and known writer on one line: any line break ends a comment in WGSL.
+/// On one line: any line break ends a comment in WGSL.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

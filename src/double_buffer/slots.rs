@@ -31,7 +31,6 @@ pub(super) struct Unread<T, H: Memory> {
 }
 
 pub(super) enum Transfer<T, H: Memory> {
-    /// In flight at the last poll.
     Flying(Pending<Buffer<T, H>>),
     Whole(Buffer<T, H>),
     Lost(Rejected<Buffer<T, H>>),
@@ -76,7 +75,6 @@ impl<T, H: Memory> Slots<T, H> {
         changed
     }
 
-    /// `None` at the deadline.
     pub fn wait<'a>(&'a self, books: MutexGuard<'a, Books<T, H>>, until: Option<Instant>) -> Option<MutexGuard<'a, Books<T, H>>> {
         let Some(until) = until else { return Some(self.wait_for_change(books)) };
         let left = until.saturating_duration_since(Instant::now());
@@ -86,7 +84,6 @@ impl<T, H: Memory> Slots<T, H> {
         Some(self.changed.wait_timeout(books, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Waits while the other half takes an outcome.
     pub fn whole<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         while books.is_asking {
             books = self.wait_for_change(books);
@@ -102,7 +99,7 @@ impl<T, H: Memory> Slots<T, H> {
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     /// Takes complete copies' outcomes, oldest first: a failed frame before a complete one would otherwise lose its error.
     ///
-    /// Releases the lock: an outcome may drop kept values, such as the other half.
+    /// Releases the lock: an outcome may drop kept values.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         loop {
             books = self.whole(books);
@@ -111,7 +108,6 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
             drop(books);
             let mut asking = Asking { slots: self, told: None };
             let told = asking.told.insert(over.settled());
-            // A later call tries again.
             let is_flying = matches!(told.transfer, Transfer::Flying(_));
             drop(asking);
             books = self.look();

@@ -40,8 +40,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
-    /// Queues a copy of elements of `source` to a slot, after all listed uses of `source`; returns the frame's number, from 1. The next use of
-    /// `source` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
+    /// Queues a copy of elements of `source` to a slot; returns the frame's number, from 1. For launches see [`ready_on`](Buffer::ready_on).
     ///
     /// # Errors
     ///

@@ -13,7 +13,6 @@ impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { expected, got } = self;
         write!(f, "the image was compiled with other layouts: ABI {:#018x} expected, {:#018x} got", expected.hash, got.hash)?;
-        // Nested layouts may differ too.
         let [expected, got] = [expected, got].map(|abi| with_nested(abi.layouts));
         let mut shown = false;
         for layout in &expected {

@@ -1,5 +1,3 @@
-//! Formatting of [`Error`](super::Error) messages with optional parts.
-
 use core::alloc::Layout;
 use core::fmt::{Display, Formatter, Result};
 use core::time::Duration;

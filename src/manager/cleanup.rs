@@ -9,8 +9,8 @@ impl<M: Memory> MemoryManager<M> {
     /// Frees buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
     /// figures, ordered by name.
     ///
-    /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees.
-    /// A concurrent lease request waits for the check. Does nothing in a forked process.
+    /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees. A concurrent lease request waits for the
+    /// check.
     ///
     /// ```
     /// use std::time::Duration;
@@ -42,9 +42,8 @@ impl<M: Memory> MemoryManager<M> {
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        // Exclusive: concurrent requests wait. No user code runs meanwhile.
+        // No user code runs meanwhile.
         let entry = self.slots.briefly(named.index).ok()?;
-        // It may have been used since.
         let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;

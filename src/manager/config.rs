@@ -1,5 +1,3 @@
-//! [`BufferConfig`]: size limits and growth of a buffer.
-//!
 //! 1. Arithmetic is on integers: a floating-point factor loses elements above 2^24 or 2^53.
 //! 2. A capacity is whole elements. `min_bytes` rounds up; `max_bytes` rounds down and takes precedence.
 //! 3. Growing one by one from 1 to n elements takes at most ⌈log(n) / log(growth)⌉ steps.
@@ -120,7 +118,7 @@ impl BufferConfig {
         self
     }
 
-    /// Sets whether transfers may be queued.
+    /// Sets [`is_async`](Self::is_async).
     #[must_use]
     pub const fn with_async(mut self, is_async: bool) -> Self {
         self.is_async = is_async;
@@ -260,7 +258,6 @@ mod tests {
         assert!(matches!(config.capacity(0, 101, 0), Err(Error::Size { asked: 101, .. })));
     }
 
-    /// A floating-point factor gets these wrong.
     #[test]
     fn growth_is_exact_beyond_floating_point() {
         let third = Growth::new(4, 3);

@@ -50,7 +50,6 @@ impl<M: Memory + Clone> MemoryManager<M> {
             return Ok(id);
         }
         match self.create(name, len, config) {
-            // Another thread has created it, or will.
             Err(error @ Error::AlreadyExists { .. }) => self.found(name, config)?.ok_or(error),
             created => created,
         }

@@ -1,5 +1,3 @@
-//! Defragmentation over a pool.
-
 use super::MemoryManager;
 use crate::Result;
 use crate::memory::Memory;
@@ -9,10 +7,6 @@ use crate::registry::relocate::relocate;
 
 impl<M: Memory> MemoryManager<Pool<M>> {
     /// As [`Registry::defragment`](crate::registry::Registry::defragment), for this manager's buffers within its pool. A move is not a use.
-    ///
-    /// # Errors
-    ///
-    /// A failed copy's error: that buffer and the remaining ones stay. [`Unsupported`](crate::Error::Unsupported) in a fork.
     pub fn defragment(&self) -> Result<Relocated> {
         relocate(&self.slots, &self.shared.memory)
     }

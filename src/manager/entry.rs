@@ -1,5 +1,3 @@
-//! [`Entry`]: a buffer in the table, with its bytes of the budget.
-
 use std::boxed::Box;
 use std::sync::Arc;
 

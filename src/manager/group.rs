@@ -1,5 +1,3 @@
-//! Resizes several buffers together.
-
 use std::vec::Vec;
 
 use super::entry::Entry;
@@ -11,7 +9,7 @@ use crate::registry::slots::Exclusive;
 use crate::stream::Stream;
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Resizes all buffers or none; those that grow, by their own growth. Old and new blocks count at the same time.
+    /// Resizes all buffers or none; those that grow, by their own growth.
     ///
     /// # Errors
     ///
@@ -22,10 +20,6 @@ impl<M: Memory + Clone> MemoryManager<M> {
     }
 
     /// As [`resize_group`](Self::resize_group): queues all copies on a stream and waits for them.
-    ///
-    /// # Errors
-    ///
-    /// As [`resize_group`](Self::resize_group).
     pub fn resize_group_on(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>, stream: &Stream) -> Result<()> {
         self.resize_all(group, Some(stream))
     }

@@ -1,5 +1,3 @@
-//! Growth and shrinking.
-
 use std::sync::Arc;
 
 use super::resize::{Step, resize};
@@ -30,18 +28,14 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) above `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block exceed the limit, the memory's error,
-    /// a use's or the copy's error; [`Unsupported`](crate::Error::Unsupported) in a forked process. The buffer is unchanged.
+    /// [`Size`](crate::Error::Size) above `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block exceed the limit, the memory's error, a
+    /// use's or the copy's error. The buffer is unchanged.
     pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, None)
     }
 
     /// As [`ensure_capacity`](Self::ensure_capacity), in stream order. Waits for the copy.
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_capacity`](Self::ensure_capacity).
     pub fn ensure_capacity_on(&mut self, elements: usize, stream: &Stream) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, Some(stream))
@@ -57,10 +51,6 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     }
 
     /// As [`resize`](Self::resize), in stream order.
-    ///
-    /// # Errors
-    ///
-    /// As [`ensure_capacity_on`](Self::ensure_capacity_on).
     pub fn resize_on(&mut self, len: usize, stream: &Stream) -> Result<()> {
         self.grow(len, len, Some(stream))
     }

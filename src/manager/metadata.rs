@@ -1,5 +1,3 @@
-//! [`Metadata`]: a buffer's figures, readable without a lease.
-
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
@@ -13,7 +11,6 @@ use crate::registry::stored::Element;
 
 /// Times are below this value; from this value on, numbers of polls.
 const LOOKS: u64 = 1 << 63;
-/// 292 years.
 pub(super) const LATEST: u64 = LOOKS - 1;
 /// Used since the last poll.
 const USED: u64 = u64::MAX;
@@ -93,7 +90,6 @@ impl Metadata {
     /// The next poll dates the use: reading a clock would cost more than the lookup.
     #[inline]
     pub fn touch(&self) {
-        // Usually set: then the line stays shared.
         if self.used_ns.load(Relaxed) != USED {
             self.used_ns.store(USED, Relaxed);
         }
@@ -122,7 +118,6 @@ impl Metadata {
 
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
-        // A concurrent resize writes them in sequence.
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
@@ -201,7 +196,6 @@ mod tests {
     fn metadata_read_during_a_resize_has_len_within_capacity() {
         let element = Element::of::<u32>();
         let metadata = Metadata::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
-        // A resize's first store, to 8 elements.
         metadata.set_len(8);
         let figures = metadata.read(Look::next(&AtomicU64::new(0)), 0);
         assert_eq!((figures.len, figures.capacity, figures.utilisation()), (4, 4, 1.0));

@@ -7,7 +7,7 @@
 //! 3. All blocks and reservations are always within the limit, including both blocks of a resize and pending frees.
 //! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
 //! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
-//! 6. A forked process's manager rejects every request and frees nothing.
+//! 6. A forked process's manager rejects every request, frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -227,7 +227,7 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    /// Frees every buffer; returns their number. Does nothing in a forked process.
+    /// Frees every buffer; returns their number.
     pub fn clear(&self) -> u64 {
         if self.slots.here().is_err() {
             return 0;
@@ -252,7 +252,7 @@ impl<M: Memory> MemoryManager<M> {
         &self.shared.budget
     }
 
-    /// Returns the statistics; empty in a forked process. Dates the reads since the last poll.
+    /// Returns the statistics. Dates the reads since the last poll.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         if self.slots.here().is_err() {

@@ -1,5 +1,3 @@
-//! [`Names`]: the map from names to buffers.
-//!
 //! Locks are held for a map operation only. A buffer's name is taken during its creation, but not found.
 
 use std::boxed::Box;

@@ -1,5 +1,3 @@
-//! Queued transfers of a managed buffer, listed as its uses. They take the other end by value; the [`Pending`](crate::stream::Pending)
-//! returns it.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;

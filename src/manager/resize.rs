@@ -1,8 +1,6 @@
 //! Replaces the blocks of several buffers: all or none.
 //!
-//! 1. Sizes, budget, memory and copies come first. Replacing blocks cannot fail. Frees of old blocks, which may panic, come last.
-//! 2. Old and new blocks count at the same time.
-//! 3. The device copies live elements, after all queued work on either block.
+//! Sizes, budget, memory and copies come first. Replacing blocks cannot fail. Frees of old blocks, which may panic, come last.
 
 use core::mem;
 use std::vec::Vec;
@@ -55,11 +53,9 @@ impl<'a, M: Memory> Step<'a, M> {
     }
 }
 
-/// After a failure, every buffer is unchanged.
 pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_, M>], on: Option<&Stream>) -> Result<()> {
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {
-        // A sum beyond 64 bits exceeds any limit.
         total = total.saturating_add(step.entry.metadata.element.layout(step.capacity)?.size() as u64);
     }
     let mut room = shared.reserve(total)?;
@@ -115,11 +111,9 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
             None
         }));
     }
-    // Even after a failure.
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
-        // If the wait failed, a copy in flight stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {
             step.entry.held.buffer.settled(ticket);
             fresh.buffer.settled(ticket);

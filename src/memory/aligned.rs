@@ -1,5 +1,3 @@
-//! [`Aligned`].
-
 use core::alloc::Layout;
 use std::sync::Arc;
 
@@ -86,13 +84,11 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let raised = self.raised(layout)?;
         let mut block = self.memory.alloc(raised, on)?;
-        // Valid: no larger than `raised`.
         block.layout = Layout::from_size_align(layout.size(), raised.align()).unwrap_or(layout);
         Ok(block)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // Valid since the allocation.
         let block = Block { layout: self.raised(block.layout).unwrap_or(block.layout), ..*block };
         // SAFETY: the caller's promise; the upstream memory's layout.
         unsafe { self.memory.free(&block, uses) }

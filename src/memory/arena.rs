@@ -1,5 +1,3 @@
-//! [`Arena`].
-
 use core::alloc::Layout;
 use core::{fmt, mem};
 use std::boxed::Box;

@@ -1,5 +1,3 @@
-//! Checks of ranges, lengths and casts.
-
 use core::alloc::Layout;
 use core::ops::{Bound, Range, RangeBounds};
 use core::ptr::NonNull;
@@ -48,7 +46,6 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        // Without an end, the start is out of range.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
             Err(Error::Size { what: "range end", asked: end as u64, least: start as u64, most: size as u64 })
         }

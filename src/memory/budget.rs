@@ -1,5 +1,3 @@
-//! [`Budget`] and [`Reservation`].
-
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::{fmt, mem};

@@ -1,4 +1,3 @@
-//! [`Buffer`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::alloc::Layout;
@@ -21,8 +20,6 @@ use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
 /// `len` elements in a memory, freed after the buffer's drop and its uses.
-///
-/// Queued operations take it by value and return it.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -70,10 +67,6 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 
     /// As [`new`](Self::new), in stream order. Uses elsewhere wait for the allocation.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
     #[track_caller]
     pub fn new_on(memory: M, len: usize, stream: &Stream) -> Result<Self>
     where
@@ -373,8 +366,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
         // SAFETY: not used again.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         let Compact { host, device_address, bytes, tag, facts } = self.block;
-        // Whole words: short enough to be inlined, so the buffer is read where it was written. A wide move of words stored one by one blocks store
-        // forwarding.
+        // Whole words, as `Compact` requires: short enough to be inlined, so the buffer is read where it was written.
         // SAFETY: as in `close`.
         unsafe { dispose(memory, host, device_address, bytes, tag, facts, replace(&mut self.uses, Listed::NONE)) };
     }

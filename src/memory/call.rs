@@ -1,5 +1,3 @@
-//! [`Call`]: an event of a trace with its circumstances.
-
 use core::panic::Location;
 use std::backtrace::Backtrace;
 use std::sync::{Arc, OnceLock};

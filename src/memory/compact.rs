@@ -1,5 +1,3 @@
-//! [`Compact`]: a buffer's block in five words.
-
 use core::alloc::Layout;
 use core::ptr::NonNull;
 

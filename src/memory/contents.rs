@@ -1,5 +1,3 @@
-//! Views, copies and fills of a [`Buffer`].
-
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
 use std::vec::Vec;
@@ -55,7 +53,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().to_vec()
     }
 
-    /// Fills all elements, on the device for device memory.
+    /// Fills all elements, on the device for device memory: by one fill, or by copies as in [`Stream::fill`](crate::stream::Stream::fill).
     ///
     /// # Errors
     ///
@@ -119,8 +117,6 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
         self.as_view_mut().slice(range)
     }
-
-    // `HostReadable` is bound on methods: the compiler then prints its message.
 
     /// Borrows the elements in host memory.
     ///

@@ -1,5 +1,3 @@
-//! [`Failing`].
-
 use core::alloc::Layout;
 use core::fmt;
 use core::sync::atomic::AtomicU64;

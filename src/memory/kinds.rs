@@ -1,5 +1,3 @@
-//! A backend's memories.
-
 use core::alloc::Layout;
 use core::fmt;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! [`Limited`].
-
 use core::alloc::Layout;
 use core::fmt;
 use core::mem;

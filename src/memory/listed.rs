@@ -1,5 +1,3 @@
-//! [`Listed`].
-
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use std::boxed::Box;
@@ -25,7 +23,6 @@ impl Listed {
         if uses.is_empty() { Self::NONE } else { Self(Some(List::boxed(uses))) }
     }
 
-    /// `None` if nothing was ever listed.
     #[inline(always)]
     pub fn any(&self) -> Option<&Uses> {
         self.0.as_ref().map(|list| &list.uses)

@@ -1,5 +1,3 @@
-//! [`Logged`].
-
 use core::alloc::Layout;
 use core::panic::Location;
 use core::{fmt, mem};
@@ -119,7 +117,6 @@ unsafe impl<M: Memory> Memory for Logged<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        // In a closure, the closure would be the caller.
         let caller = Location::caller();
         let Origin { name, caller } = Origin::current().unwrap_or(Origin { name: None, caller });
         let origin = Origin { name: name.or_else(|| self.name.clone()), caller };

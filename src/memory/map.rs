@@ -1,5 +1,3 @@
-//! Closures over elements as a host slice: the memory itself if host-readable, else a copy.
-//!
 //! They wait for the buffer's uses. If the closure panics, nothing is written to a device.
 
 use core::slice;
@@ -12,7 +10,7 @@ use crate::DeviceBytes;
 use crate::Result;
 
 impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
-    /// Calls `look` with the elements.
+    /// Calls `look` with the elements: the memory itself if host-readable, else a copy.
     ///
     /// # Errors
     ///
@@ -38,7 +36,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
         self.staged(Contents::Overwritten, |view| on_the_host(view.len()), make)
     }
 
-    /// Calls `change` to read and write the elements.
+    /// Calls `change` to read and write the elements, copied from and to a device if the host cannot access them.
     ///
     /// # Errors
     ///
@@ -66,28 +64,16 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Calls `look` with the elements: the memory itself if host-readable, else a copy.
-    ///
-    /// # Errors
-    ///
     /// As [`Slice::read`].
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.as_view().read(look)
     }
 
-    /// Calls `make` to write all elements.
-    ///
-    /// # Errors
-    ///
     /// As [`SliceMut::write`].
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.as_view_mut().write(make)
     }
 
-    /// Calls `change` to read and write the elements, copied from and to a device if the host cannot access them.
-    ///
-    /// # Errors
-    ///
     /// As [`SliceMut::update`].
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.as_view_mut().update(change)

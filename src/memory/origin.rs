@@ -1,7 +1,6 @@
 //! [`Origin`]: line and name of the user's buffer for which a library type allocates.
 //!
-//! Managers, mirrors and frames allocate later, in their origin's scope: a thread-local, to pass through every adaptor to
-//! [`Tracked`](super::Tracked).
+//! Managers, mirrors and frames allocate later, in their origin's scope: a thread-local, to pass through every adaptor.
 
 use core::cell::RefCell;
 use core::panic::Location;

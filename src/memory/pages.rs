@@ -1,5 +1,3 @@
-//! [`Pages`]: memory for regions, at a location chosen at run time.
-
 use core::ptr::NonNull;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! [`Prefetching`].
-
 use core::alloc::Layout;
 
 use super::Memory;

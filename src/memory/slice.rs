@@ -1,5 +1,3 @@
-//! [`Slice`] and [`SliceMut`].
-
 use core::iter;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
@@ -135,11 +133,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(Slice { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies the elements to the host, and waits.
-    ///
-    /// # Errors
-    ///
-    /// [`Size`](crate::Error::Size) before any copy; an earlier use's error.
+    /// As [`Buffer::copy_to`](super::Buffer::copy_to).
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -152,18 +146,14 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         unsafe { self.view.copy(to, from, bytes) }
     }
 
-    /// Returns a copy of the elements.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_to`](Self::copy_to).
+    /// As [`Buffer::to_vec`](super::Buffer::to_vec).
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         self.copy_to(&mut elements)?;
         Ok(elements)
     }
 
-    /// Returns the device address; `None` without bytes.
+    /// As [`Buffer::device_address`](super::Buffer::device_address).
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -172,11 +162,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         self.view.block.device_address()?.offset(self.view.offset as u64)
     }
 
-    /// Borrows the elements in host memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`](crate::Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    /// As [`Buffer::as_slice`](super::Buffer::as_slice).
     pub fn as_slice(&self) -> Result<&'a [T]>
     where
         M::Visibility: HostReadable,
@@ -220,42 +206,26 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         SliceMut { view: self.view, len: self.len, _elements: PhantomData }
     }
 
-    /// Returns a part of the view.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
+    /// As [`Slice::slice`].
     pub fn slice(self, part: impl RangeBounds<usize>) -> Result<Self> {
         let part = range::<T>(part, self.len)?;
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
     }
 
-    /// Splits the view before element `at`.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
+    /// As [`Slice::split_at`].
     pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
         let rest = range::<T>(at.., self.len)?;
         let after = Self { view: self.view.part::<T>(at), len: rest.len(), _elements: PhantomData };
         Ok((Self { view: self.view, len: at, _elements: PhantomData }, after))
     }
 
-    /// Reinterprets the bytes as elements of another type.
-    ///
-    /// # Errors
-    ///
     /// As [`Slice::cast`].
     pub fn cast<U: DeviceBytes>(self) -> Result<SliceMut<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(SliceMut { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies elements in from the host, and waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`Slice::copy_to`].
+    /// As [`Buffer::copy_from`](super::Buffer::copy_from).
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -289,11 +259,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
-    /// Fills all elements, by one fill or by copies as in [`Stream::fill`](crate::stream::Stream::fill).
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_from`](Self::copy_from).
+    /// As [`Buffer::fill`](super::Buffer::fill).
     pub fn fill(&mut self, mut value: T) -> Result<()> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
@@ -307,11 +273,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
-    /// Sets every byte to 0.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_from`](Self::copy_from).
+    /// As [`Buffer::zero`](super::Buffer::zero).
     pub fn zero(&mut self) -> Result<()> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let fill = Fill { to, pattern: 0, size: 1, count: count * size_of::<T>() as u64 };
@@ -326,7 +288,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok(Some((to, count)))
     }
 
-    /// Returns the device address; `None` without bytes.
+    /// As [`Slice::device_address`].
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -335,11 +297,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.as_view().device_address()
     }
 
-    /// Borrows the elements in host memory for writing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Slice::as_slice`].
+    /// As [`Buffer::as_mut_slice`](super::Buffer::as_mut_slice).
     pub fn into_mut_slice(self) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,
@@ -362,7 +320,6 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     {
         let first = match self.view.host::<T>(self.len, contents)? {
             Some(first) => first,
-            // Zero-sized elements fit at any aligned address.
             None => NonNull::dangling(),
         };
         // SAFETY: as in `Slice::as_slice`, and exclusively this value's for 'a.

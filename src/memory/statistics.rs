@@ -1,5 +1,3 @@
-//! [`Statistics`].
-
 use core::alloc::Layout;
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +12,7 @@ use crate::stream::Stream;
 ///
 /// 1. Figures are exact with any number of threads.
 /// 2. A block counts until its free, even if the upstream memory waits for its uses.
-/// 3. A scope belongs to the memory, not to a thread. Scopes nest as in RMM's `statistics_resource_adaptor`.
+/// 3. A scope belongs to the memory, not to a thread.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -45,7 +43,6 @@ struct Shared<M> {
 #[derive(Default)]
 struct Scopes {
     innermost: Scope,
-    /// Outermost first.
     around: Vec<Scope>,
 }
 

@@ -1,5 +1,3 @@
-//! [`Trace`]: written, parsed and replayed.
-
 use core::alloc::Layout;
 use core::fmt;
 use core::str::{FromStr, SplitWhitespace};
@@ -21,8 +19,6 @@ use crate::{Error, Result};
 /// refused SIZE ALIGN [on STREAM]          one was asked for and not given
 /// free BLOCK [after STREAM ...]           a block came back, while operations on these streams were listed as its uses
 /// ```
-///
-/// `ringmem replay` replays a file of such lines.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -200,10 +196,6 @@ impl Trace {
     }
 
     /// As [`replay`](Self::replay); calls `after` with each outcome before the next event.
-    ///
-    /// # Errors
-    ///
-    /// As [`replay`](Self::replay).
     pub fn replay_with<M: Memory>(&self, memory: &M, streams: &[Stream], mut after: impl FnMut(Outcome)) -> Result<()> {
         if self.streams() > streams.len() as u64 {
             return Err(Error::Size { what: "number of streams", asked: streams.len() as u64, least: self.streams(), most: u64::MAX });
@@ -218,7 +210,6 @@ impl Trace {
 
 struct Run<'a, M: Memory> {
     memory: &'a M,
-    /// At least the trace's number.
     streams: &'a [Stream],
     live: HashMap<u64, Block>,
 }
@@ -243,7 +234,6 @@ impl<M: Memory> Run<'_, M> {
             Event::Free { block, ref after } => {
                 let mut uses = Uses::NONE;
                 for &stream in after {
-                    // Fits: traces list no more uses.
                     let _ = uses.add(self.streams[stream as usize].mark()?);
                 }
                 match self.live.remove(&block).map(|given| self.free(given, uses)) {
@@ -324,7 +314,6 @@ fn number<N: FromStr>(words: &mut SplitWhitespace<'_>) -> Option<N> {
     words.next()?.parse().ok()
 }
 
-/// `None` unless a stream number or nothing follows.
 fn on(words: &mut SplitWhitespace<'_>) -> Option<Option<u32>> {
     match words.next() {
         None => Some(None),

@@ -1,5 +1,3 @@
-//! [`View`]: a buffer's bytes, below the slices.
-
 use core::ptr::NonNull;
 
 use super::Memory;

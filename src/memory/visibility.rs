@@ -1,5 +1,3 @@
-//! The sides that can access a memory, as types.
-
 /// One of [`DeviceOnly`], [`HostOnly`], [`Both`] and [`AtRunTime`].
 pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 

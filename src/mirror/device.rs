@@ -26,12 +26,6 @@ where
     }
 
     /// As [`device`](Self::device), for reading and writing; the host's copy becomes stale, even after a failed write.
-    ///
-    /// [List](Self::used_by) such a launch.
-    ///
-    /// # Errors
-    ///
-    /// As [`device`](Self::device).
     #[inline]
     pub fn device_mut(&mut self) -> Result<SliceMut<'_, T, D>> {
         self.open_device(Access::Update)?;
@@ -39,16 +33,12 @@ where
     }
 
     /// As [`device_mut`](Self::device_mut), with unspecified contents, for a caller that writes all elements.
-    ///
-    /// # Errors
-    ///
-    /// As [`device`](Self::device).
     pub fn device_write_only(&mut self) -> Result<SliceMut<'_, T, D>> {
         self.open_device(Access::Write)?;
         self.device_slice_mut()
     }
 
-    /// Passes the device's copy through a closure that returns it, for example to queue it on a stream:
+    /// Passes the device's copy through a closure that returns it:
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
@@ -119,7 +109,6 @@ where
     #[inline]
     pub(super) fn device_written(&mut self) {
         if !self.state.is_valid(Side::Device) {
-            // The device's copy is whole now.
             self.is_torn = false;
         }
         self.state = if self.state == State::Uninitialized { State::DeviceOnly } else { State::DeviceDirty };

@@ -30,10 +30,6 @@ where
     }
 
     /// As [`host`](Self::host), for reading and writing; the device's copy becomes stale.
-    ///
-    /// # Errors
-    ///
-    /// As [`host`](Self::host).
     #[inline]
     pub fn host_mut(&mut self) -> Result<&mut [T]> {
         if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
@@ -101,7 +97,6 @@ where
             }
         }
         if !self.state.is_dirty(Side::Host) {
-            // The host's copy is whole now.
             (self.state, self.is_torn) = (State::HostDirty, false);
         }
         Ok(())

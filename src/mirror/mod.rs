@@ -85,8 +85,7 @@ use queue::Flights;
 
 /// `len` elements with a copy on the host and one on a device.
 ///
-/// `H` is pinned or pageable memory; `D` is device memory or a pool. PyDotCompute calls it `UnifiedBuffer`;
-/// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is managed memory.
+/// `H` is pinned or pageable memory; `D` is device memory or a pool.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -1,5 +1,3 @@
-//! Queued transfers and launches.
-
 use core::time::Duration;
 
 use super::{Access, MirroredBuffer, Side, State};
@@ -14,7 +12,6 @@ struct Flight {
     /// Reports a failure here even to a second waiter.
     stream: Stream,
     before: State,
-    /// The target was allocated for it.
     is_new: bool,
 }
 
@@ -44,7 +41,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Queues an update of the device's copy after all queued work on both.
+    /// Queues an update of the device's copy.
     ///
     /// The state changes at once. The next call that waits for a failed transfer restores it and returns the error, even to a second waiter.
     ///
@@ -57,10 +54,6 @@ where
     }
 
     /// As [`sync_to_device_on`](Self::sync_to_device_on), for the host's copy.
-    ///
-    /// # Errors
-    ///
-    /// As [`sync_to_device_on`](Self::sync_to_device_on).
     pub fn sync_to_host_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Host, stream)
     }
@@ -100,7 +93,7 @@ where
         Ok(address)
     }
 
-    /// Lists the work queued on a stream, such as launches, as a use of the device's copy.
+    /// Lists the work queued on a stream as a use of the device's copy.
     ///
     /// # Errors
     ///

@@ -1,5 +1,3 @@
-//! Explicit updates, dirty marks and discards.
-
 use super::queue::Flights;
 use super::{MirroredBuffer, Side, State};
 use crate::error::MirrorFault;
@@ -49,7 +47,7 @@ where
         self.mark(Side::Host)
     }
 
-    /// Marks the device's copy as written, for example by an earlier launch.
+    /// Marks the device's copy as written.
     ///
     /// # Errors
     ///

@@ -1,5 +1,3 @@
-//! Transfers between the sides.
-
 use core::time::Duration;
 use std::time::Instant;
 
@@ -93,7 +91,6 @@ where
     }
 
     pub(super) fn begin(&mut self, sides: &[Side], state: State) -> Result<()> {
-        // A shared buffer is zeroed once.
         let sides = sides.iter().take(if self.is_shared { 1 } else { sides.len() });
         let begun = sides.clone().try_for_each(|&side| {
             self.allocate(side)?;

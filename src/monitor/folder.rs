@@ -1,5 +1,3 @@
-//! [`list`]: the folders and files of a user's published pages.
-
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -34,7 +32,6 @@ pub struct Published {
 pub fn list() -> Result<Vec<Published>> {
     let mut found = Vec::new();
     for folder in candidates() {
-        // Other users' folders are not read.
         if open(&folder).is_ok() {
             found.extend(entries(&folder).map_err(|error| Error::of_file("read", &folder, error))?);
         }
@@ -89,7 +86,6 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
     // No other thread of this process replaces a stale file.
     let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
     for stale in entries(&path).unwrap_or_default() {
-        // A file that cannot be removed does not prevent publication.
         let _ = remove_stale(&folder, &stale.path);
     }
     let path = path.join(format!("{}-{name}", std::process::id()));

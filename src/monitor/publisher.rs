@@ -13,9 +13,7 @@ use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
 use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 
-/// Minimum time between two samples.
 const SAMPLE_NS: u64 = 10_000_000;
-/// Minimum time between two samples of a pool.
 const POOL_NS: u64 = 200_000_000;
 
 pub(crate) struct Publisher {
@@ -24,11 +22,9 @@ pub(crate) struct Publisher {
     /// Its lock shows that this process lives.
     _file: OwnedFd,
     process: Process,
-    /// First index of both rings.
     start: u64,
     /// Message and answer of the measured round trip, and the time of the send.
     probe: Option<(u64, u64)>,
-    /// Times of the next samples, by the coarse clock.
     due: u64,
     pool_due: u64,
     heartbeat: (u64, u64),

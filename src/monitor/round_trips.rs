@@ -1,5 +1,3 @@
-//! [`RoundTrips`]: durations, counted in buckets.
-
 /// A histogram of durations, four buckets per power of two: percentiles are at most a quarter too large.
 ///
 /// ```

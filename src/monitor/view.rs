@@ -33,13 +33,13 @@ pub struct Figures {
     pub pid: u64,
     /// Name of the kernel; unprintable characters are replaced.
     pub kernel: String,
-    /// Time since the publication, nanoseconds. `None` for this and other times in the future.
+    /// Time since the publication. `None` for this and other times in the future.
     pub open_for_ns: Option<u64>,
-    /// Time since the last sample, nanoseconds.
+    /// Time since the last sample.
     pub age_ns: Option<u64>,
-    /// Time from the heartbeat's change to the last sample, nanoseconds.
+    /// Time from the heartbeat's change to the last sample.
     pub quiet_for_ns: Option<u64>,
-    /// How long the heartbeat may stand still, nanoseconds.
+    /// How long the heartbeat may stand still.
     pub stuck_after_ns: u64,
     /// Messages sent.
     pub sent: u64,

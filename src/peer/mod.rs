@@ -145,7 +145,7 @@ impl Peers {
         &self.matrix
     }
 
-    /// Returns whether `from` could access the memory of `to`.
+    /// As [`Matrix::can_reach`].
     #[must_use]
     pub fn can_reach(&self, from: u32, to: u32) -> bool {
         self.matrix.can_reach(from, to)
@@ -250,7 +250,7 @@ impl Peers {
 
     /// Queues a copy of all elements between device buffers or leases; owns both until complete.
     ///
-    /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each. A forgotten copy stays in flight.
+    /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each.
     ///
     /// # Errors
     ///

@@ -47,7 +47,6 @@ impl Peers {
     }
 }
 
-/// Saturates.
 fn together<T, M: Memory>(parts: &[Buffer<T, M>]) -> usize {
     parts.iter().fold(0, |sum, part| part.len().saturating_add(sum))
 }

@@ -43,11 +43,7 @@ pub enum Strategy {
 impl Strategy {
     /// Chooses by bytes, access in either direction, and the link's rate in bytes per ns, if known.
     ///
-    /// | bytes | access | no access |
-    /// |---|---|---|
-    /// | below 1 MiB | `Direct` | `Staged` |
-    /// | to 64 MiB | `Chunked` | `Staged` |
-    /// | above | `Pipelined` | `Staged` |
+    /// Without access, `Staged`. With access, `Direct` below 1 MiB, `Chunked` to 64 MiB, and `Pipelined` above.
     ///
     /// A chunk of 4 (rate unknown), 8, 16 or 32 MiB takes about a millisecond, much more than the latency. The depth is the number of chunks,
     /// at most 4.

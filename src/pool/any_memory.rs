@@ -1,5 +1,3 @@
-//! [`AnyMemory`]: one of the memories of [`Pools`](super::Pools), selected at run time.
-
 use core::alloc::Layout;
 use std::sync::Arc;
 

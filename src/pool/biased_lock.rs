@@ -4,7 +4,7 @@
 //! 2. Another thread revokes the bias: it stores its request, runs a barrier in all running threads, and waits until the owner has
 //!    unlocked. The owner's next lock waits for the restored bias.
 //!
-//! Without such a barrier, the owner executes a fence. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
+//! Without such a barrier, the owner executes a fence. Source: see `barrier.rs`.
 
 use ringmem_layouts::Word;
 
@@ -53,7 +53,6 @@ impl<W: Word> BiasedLock<W> {
         heard
     }
 
-    /// Whether the revoker has the lock.
     pub fn is_unlocked(&self) -> bool {
         // SYNC POINT: lock released. Pairs with unlock.
         self.locked.load_acquire() == 0
@@ -137,7 +136,6 @@ mod tests {
             let taken = owner.join().unwrap();
             // SAFETY: no other thread is left.
             let left = shared.1.with_mut(|entries| unsafe { (*entries).iter().sum::<u32>() });
-            // Each entry is one bit.
             assert_eq!((taken + stolen + left, taken & stolen & left), (7, 0));
         });
     }

@@ -1,5 +1,3 @@
-//! [`Cache`]: the blocks that a thread caches, under a biased lock.
-
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -42,7 +40,6 @@ pub(super) struct Idle {
 unsafe impl Send for Idle {}
 
 impl Idle {
-    /// Part addresses are multiples of more than 1.
     const NOWHERE: u64 = u64::MAX;
 
     #[inline(always)]
@@ -110,7 +107,7 @@ impl Bin {
     }
 }
 
-/// Counts that change together are not adjacent: a merged load of words stored one by one blocks store forwarding.
+/// Counts that change together are not adjacent: a merged load blocks store forwarding.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Counted {

@@ -89,7 +89,6 @@ struct Counts {
 #[derive(Default)]
 struct Caches {
     all: Vec<Arc<Cache>>,
-    /// New caches get a closed share.
     are_closed: bool,
 }
 
@@ -129,7 +128,6 @@ impl<M: Memory> Central<M> {
     /// The class whose cached blocks serve a request without further checks.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
-        // Rejects empty and too large requests.
         let last = (layout.size() as u64).wrapping_sub(1);
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }

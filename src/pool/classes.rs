@@ -106,7 +106,6 @@ impl Classes {
         }
         // `last` is not 0 here, but the compiler cannot prove it.
         let bits = (last | 1).ilog2();
-        // The leading bit and the step bits below it.
         let step = (last >> (bits - self.step_bits)) as u32;
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
@@ -127,7 +126,6 @@ impl Classes {
         whole + (((step as u64 + 1) * whole) >> self.step_bits)
     }
 
-    /// Returns the largest class whose blocks fit.
     #[must_use]
     pub(super) const fn class_within(&self, bytes: u64) -> Option<usize> {
         let class = match self.class_of(bytes) {

@@ -1,6 +1,6 @@
 //! [`Deferred`]: parts wait in a short queue before they coalesce, while their records are prefetched.
 //!
-//! With 100 000 parts, each record is a cache miss. A part's record is prefetched on entry, its neighbours' halfway.
+//! A part's record is prefetched on entry, its neighbours' halfway.
 
 use super::heap::PartId;
 
@@ -10,7 +10,6 @@ const OTHERS: usize = 8;
 #[derive(Default)]
 pub(super) struct Deferred {
     parts: [Option<PartId>; OTHERS],
-    /// The index of the oldest.
     next: usize,
 }
 

@@ -1,6 +1,4 @@
 //! [`FreeList`]: a size class's central free list, for threads' surplus blocks.
-//!
-//! Blocks that one thread allocates and another frees pass through here. Each list has its own lock and cache lines.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -17,7 +15,6 @@ pub(super) struct FreeList {
 }
 
 impl FreeList {
-    /// Adds entries up to a length of `most`; returns their number.
     pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
         let mut there = self.lock();
         let count = most.saturating_sub(there.len()).min(entries.len());

@@ -1,5 +1,3 @@
-//! The process-wide [`Pools`].
-
 use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +6,6 @@ use crate::backend::Backend;
 use crate::config::Config;
 use crate::{Error, Result};
 
-/// Never dropped.
 static POOLS: OnceLock<Pools> = OnceLock::new();
 
 /// Configures the process-wide pools, once. Later calls with the same arguments return the same pools.

@@ -36,7 +36,6 @@ impl<W: RmwWord> Handles<W> {
     }
 }
 
-/// The handle count of one thread.
 pub(super) struct Share {
     /// Wraps: other threads drop handles that this thread cloned.
     count: u64,
@@ -123,7 +122,6 @@ mod tests {
         }
     }
 
-    /// A thread clones and drops its handle, and drops the clone unless `is_left`. Meanwhile the first handle drops.
     fn scene<const WEAK: u8>(is_left: bool) {
         loom::model(move || {
             let pool = Arc::new(Pool::<WEAK> {

@@ -206,7 +206,6 @@ impl Heap {
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// The padding before aligned units, if they fit.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
@@ -245,7 +244,6 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
-    /// Returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -359,7 +357,6 @@ impl Heap {
         self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
-    /// A free part that fits, and the padding.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
         let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));

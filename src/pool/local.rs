@@ -1,5 +1,3 @@
-//! The calling thread's caches, one per pool.
-
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 use std::sync::{Arc, Once, Weak};
@@ -59,7 +57,6 @@ pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f:
     Some(f(unsafe { &*cache }))
 }
 
-/// As [`with`], only for a cache in the recent table.
 #[inline(always)]
 pub(super) fn lately<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     with(pool, || None, f)
@@ -75,7 +72,6 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
             Err(_) => {
                 let cache = home.upgrade()?.admit();
                 let place = Arc::as_ptr(&cache);
-                // Dropped pools.
                 caches.retain(|(_, _, home)| home.strong_count() > 0);
                 let at = caches.partition_point(|&(id, ..)| id < pool);
                 caches.insert(at, (pool, cache, home));

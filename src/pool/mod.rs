@@ -6,8 +6,7 @@
 //!    threads.
 //! 2. A block is reused only after its last use is complete, or on that use's stream.
 //! 3. The bytes of slabs and other blocks never exceed the limit.
-//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback. The error reports the free
-//!    bytes and the largest contiguous ones.
+//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
 //! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
 //! 7. Slabs serve alignments up to 2 MiB. Above that, or above the largest class, the upstream memory serves the block. If it
@@ -147,7 +146,7 @@ impl<M: Memory> Pool<M> {
         if let Some(stream) = on {
             stream.on(&**self.backend())?;
         }
-        // Both paths end in an entry of whole words, from which the block is built once: in memory, its shorter fields block store forwarding.
+        // Both paths end in an entry of whole words, from which the block is built once.
         let (entry, layout) = match self.take_newest(layout) {
             Some(idle) => (Entry { idle, used: None }, layout),
             None => self.make(layout, on, waits, Location::caller())?,
@@ -161,14 +160,12 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
-    /// Adds `more` to this thread's share; returns whether it is open.
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
         // SAFETY: `local::lately` passes the calling thread's cache.
         local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
     }
 
-    /// Whether no handle is left.
     #[cold]
     #[inline(never)]
     fn first_leaves(&self) -> bool {

@@ -1,5 +1,3 @@
-//! [`PinnedPool`]: a pool of page-locked memory within a budget.
-
 use core::alloc::Layout;
 use core::fmt;
 use core::time::Duration;
@@ -240,7 +238,6 @@ mod tests {
             let given = block(&pool, first).expect("the budget");
             free(&pool, &given, &Uses::of(used.mark().expect("a stream")));
             let receiver = requested(&pool, second);
-            // Time to fail, if the request does not wait.
             let early = receiver.recv_timeout(Duration::from_millis(50));
             other.mark().expect("a stream");
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));

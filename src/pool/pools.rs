@@ -1,5 +1,3 @@
-//! [`Pools`]: the pools of a device.
-
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,14 +13,8 @@ use crate::{DeviceBytes, Error, Result};
 
 /// A pool for each kind of a device's memory.
 ///
-/// | field of the [`Config`] | effect |
-/// |---|---|
-/// | `pooling.enabled` | `false`: the backend serves every buffer, and only `pinning` limits them |
-/// | `pooling.max_bytes` | the limit of the device pool, and separately of the managed pool |
-/// | `pooling.trim_interval` | [`maintain`](Self::maintain) frees memory idle for this long |
-/// | `pinning.pool_bytes` | the limit of page-locked bytes; at most a quarter of the machine's memory |
-/// | `managed` | `false`: no managed memory |
-/// | `location` | the default of [`buffer`](Self::buffer) |
+/// `pooling.max_bytes` of the [`Config`] limits the device pool and, separately, the managed pool. Without `pooling.enabled`, the backend serves
+/// every buffer, and only `pinning` limits them.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {

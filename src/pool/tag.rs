@@ -1,5 +1,3 @@
-//! [`Tag`]: a pool's data in a block's tag.
-
 use super::heap::{PartId, UNIT};
 use crate::backend::{Block, MemoryLocation};
 

@@ -1,5 +1,3 @@
-//! A thread's operations on its cache; the shared state is the fallback.
-
 use core::alloc::Layout;
 use std::sync::{Arc, Weak};
 use std::vec::Vec;
@@ -15,8 +13,7 @@ use crate::memory::Memory;
 use crate::stream::Stream;
 
 impl<M: Memory> Pool<M> {
-    /// Takes this thread's newest cached block, without an open use or preparation. Copies word by word, without `used`: a wide load of words stored
-    /// one by one blocks store forwarding.
+    /// Takes this thread's newest cached block, without an open use or preparation. Copies word by word, as [`Idle`] requires.
     #[inline(always)]
     pub(super) fn take_newest(&self, layout: Layout) -> Option<Idle> {
         let shared = &*self.shared;
@@ -30,7 +27,7 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// The slow path. If `waits`, may wait for frees and call the callback.
+    /// The slow path.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -59,7 +56,6 @@ impl<M: Memory> Pool<M> {
             return None;
         }
         let take = |bin: &mut Bin| {
-            // Another thread may have taken it.
             let index = bin.entries.iter().position(|entry| (entry.idle.tag, entry.used) == (oldest.idle.tag, oldest.used))?;
             Some(bin.entries.remove(index))
         };
@@ -141,7 +137,6 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();
@@ -179,13 +174,11 @@ mod tests {
         let (blocks, last) = ([(); 8].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
         drop(blocks);
         let class = pool.shared.class_of(last).expect("one of slabs");
-        // As a further free does.
         let (older, moving) = pool.bin(class, |bin| pool.make_room(class, bin)).expect("a thread that runs");
         assert!(!older.is_empty(), "it was full, and so was the central free list");
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
-        // Time to fail, if the request does not wait.
         let early = receiver.recv_timeout(Duration::from_millis(50));
         pool.shared.share(class, older, moving.expect("it is said"));
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));

@@ -1,5 +1,3 @@
-//! [`Lease`] and [`LeaseMut`]: run-time borrows of a registered or managed buffer.
-
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -183,11 +181,7 @@ impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> LeaseMut<'_, T, M, V> {
         unsafe { SliceMut::new(self.value.buffer().view(), self.len()) }
     }
 
-    /// Returns a range of the live elements for writing.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
+    /// As [`slice`](Self::slice), for writing.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
         self.view_mut().slice(range)
     }
@@ -206,20 +200,12 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> LeaseMut<'a, T, M, V> {
         unsafe { ManuallyDrop::take(&mut this.value) }
     }
 
-    /// Orders later work on a stream after all listed uses, for launches.
-    ///
-    /// # Errors
-    ///
     /// As [`Buffer::ready_on`].
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         self.value.buffer().ready_on(stream)
     }
 
-    /// Lists the work queued on a stream as a use, for launches by address: see [`Buffer::used_by`].
-    ///
-    /// # Errors
-    ///
-    /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; nothing is listed.
+    /// As [`Buffer::used_by`].
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         self.value.buffer_mut().used_by(stream)
     }
@@ -265,10 +251,6 @@ macro_rules! says_of_its_buffer {
                 self.view().slice(range)
             }
 
-            /// Copies the live elements.
-            ///
-            /// # Errors
-            ///
             /// As [`Buffer::to_vec`].
             pub fn to_vec(&self) -> Result<Vec<T>> {
                 self.view().to_vec()

@@ -7,7 +7,7 @@
 //! 3. A released buffer grants no new lease. It is freed after its last lease and queued operation.
 //! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Both ends check its bounds.
 //! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
-//! 6. A forked process's registry rejects every request.
+//! 6. A forked process's registry rejects every request and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -65,7 +65,6 @@ use crate::{DeviceBytes, Rejected, Result};
 /// Numbered buffers of one memory. Clones share the registry.
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
-    /// All buffers that are not freed.
     bytes: Arc<AtomicU64>,
 }
 
@@ -189,7 +188,7 @@ impl<M: Memory> Registry<M> {
         self.lease_mut(id)?.take()
     }
 
-    /// Releases every buffer; returns their number. Does nothing in a forked process.
+    /// Releases every buffer; returns their number.
     pub fn clear(&self) -> u64 {
         if self.slots.here().is_err() {
             return 0;
@@ -198,7 +197,7 @@ impl<M: Memory> Registry<M> {
         released.count() as u64
     }
 
-    /// Returns the statistics; empty in a forked process.
+    /// Returns the statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         if self.slots.here().is_err() {

@@ -1,5 +1,3 @@
-//! Leases that queued operations take or list.
-
 use super::lease::{Lease, LeaseMut, Leased};
 use crate::backend::Ticket;
 use crate::double_buffer::{Lists, Resident};

@@ -1,7 +1,3 @@
-//! References to buffers' elements, in 64 bytes.
-//!
-//! A registry resolves only its own: a process that imports the same memory registers it and uses its own ids.
-
 use core::ops::{Range, RangeBounds};
 
 use super::slots::Index;

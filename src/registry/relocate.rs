@@ -1,5 +1,3 @@
-//! Moves unleased buffers together, for registries and managers.
-
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -54,7 +52,7 @@ impl<M: Memory> Registry<Pool<M>> {
     ///
     /// # Errors
     ///
-    /// A failed copy's error: that buffer and the remaining ones stay. [`Error::Unsupported`] in a forked process.
+    /// A failed copy's error: that buffer and the remaining ones stay.
     pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
         relocate(&self.slots, pool)
     }
@@ -78,14 +76,12 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
     let mut outcome = Ok(());
     for (index, tag) in found {
         let mut value = match slots.briefly(index) {
-            // Moved by another thread.
             Ok(value) if value.buffer().block().tag != tag => continue,
             Ok(value) if is_idle(value.buffer()) => value,
             Ok(_) | Err(Error::Busy { .. }) => {
                 done.kept += 1;
                 continue;
             }
-            // Released.
             Err(_) => continue,
         };
         let Some(to) = compaction.nearer(&value.buffer().block()) else { continue };
@@ -114,7 +110,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
 }
 
 fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-    // Exclusive: concurrent requests wait. A shared lease would refuse a writer.
+    // A shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
     if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(&buffer.block()) {

@@ -1,7 +1,7 @@
 //! [`Slots`]: a table of values by number. A lookup takes no lock and moves nothing.
 //!
 //! 1. An [`Index`] identifies one value forever. A reused slot has another generation; it is retired when these are used up.
-//! 2. Values are accessed through any number of [`Shared`] leases or one [`Exclusive`]. A lookup is one read-modify-write of the slot's word.
+//! 2. Values are accessed through any number of [`Shared`] leases or one [`Exclusive`].
 //! 3. A removed value grants no new lease and is dropped with its last one.
 //! 4. Slots are in chunks that never move. Only filling and emptying a slot takes a lock, under which no value is dropped.
 //! 5. A lease that is forgotten, or dropped in a forked process, keeps its value.
@@ -73,7 +73,6 @@ unsafe impl<V: Send + Sync> Sync for Slot<V> {}
 
 struct Vacancies {
     emptied: Vec<u32>,
-    /// The first slot never filled.
     fresh: u32,
     counts: Counts,
 }
@@ -206,7 +205,6 @@ impl<V> Slots<V> {
         })
     }
 
-    /// Visits every slot.
     pub fn leases(&self) -> u64 {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| self.at(index)).map(|slot| u64::from(slot.gate.leases())).sum()

@@ -1,5 +1,3 @@
-//! [`Stored`]: a registered buffer with its erased element type.
-
 use core::alloc::Layout;
 use core::any::{TypeId, type_name};
 use core::sync::atomic::AtomicU64;

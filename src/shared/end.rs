@@ -59,9 +59,7 @@ pub(super) struct Hold {
     side: Side,
     seat: Seat,
     place: Place,
-    /// Checks of the other end's state.
     looks: Cell<u32>,
-    /// The last system call's time.
     asked: Cell<Instant>,
     dead: Cell<Option<u64>>,
     /// The last generation of the other end that has left or died; 0 before.
@@ -102,7 +100,6 @@ impl Hold {
         }
     }
 
-    /// So that it sees this attach or leave.
     fn ring(&self) {
         wake_sleepers(self.wait_words().theirs);
     }

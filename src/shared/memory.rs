@@ -16,8 +16,7 @@ use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash}
 
 /// Memory with one ring, which other processes map too.
 ///
-/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`; a child inherits a duplicate, for
-/// example as standard input.
+/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`; a child inherits a duplicate.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, Side};
@@ -72,7 +71,7 @@ impl Memory {
     /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks.
     ///
     /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). Permissions of file and
-    /// directory must prevent that. The caller removes the file. Opening it unformatted fails.
+    /// directory must prevent that. The caller removes the file.
     ///
     /// # Errors
     ///
@@ -132,8 +131,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] without seals against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages (`MFD_HUGETLB`),
-    /// which a peer can remove despite seals; [`Error::Attach`] with the values found; [`Error::Map`].
+    /// [`Error::System`] without seals against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages (`MFD_HUGETLB`);
+    /// [`Error::Attach`] with the values found; [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
             Ok(seals) => seals,

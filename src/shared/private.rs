@@ -1,5 +1,3 @@
-//! Files and folders that belong to one user alone.
-
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;

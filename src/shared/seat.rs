@@ -106,7 +106,6 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have left or have a successor.
         let now = load();
         if now == word {
             return (word, OwnerState::Died);

@@ -1,5 +1,3 @@
-//! [`UntypedProducer`] and [`UntypedConsumer`]: ends whose messages are bytes.
-
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU64};
@@ -56,7 +54,6 @@ struct Untyped {
     facts: MessageFacts,
 }
 
-/// Their geometry is checked.
 struct Slots {
     // INVARIANT: `capacity * size` bytes from here are in the mapping, which `hold` keeps; the first is aligned to 128.
     base: NonNull<u8>,
@@ -207,11 +204,7 @@ impl UntypedProducer {
         Ok(count)
     }
 
-    /// Polls the consumer's index; returns the free slots.
-    ///
-    /// # Errors
-    ///
-    /// As [`push`](Self::push); this end keeps the previous value.
+    /// As [`Producer::refresh`](super::Producer::refresh).
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot released. Pairs with the consumer's release.
         let head = self.0.hold.place().header().consumer.head.load_acquire();
@@ -220,7 +213,7 @@ impl UntypedProducer {
         Ok(self.0.slots.capacity - used)
     }
 
-    /// Returns the index of the next slot to fill.
+    /// As [`Producer::tail`](super::Producer::tail).
     #[must_use]
     pub const fn tail(&self) -> u64 {
         self.0.index
@@ -261,11 +254,7 @@ impl UntypedConsumer {
         }
     }
 
-    /// Polls the producer's index; returns the available messages.
-    ///
-    /// # Errors
-    ///
-    /// As [`peek`](Self::peek); this end keeps the previous value.
+    /// As [`Consumer::refresh`](super::Consumer::refresh).
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot published. Pairs with the producer's push.
         let tail = self.0.hold.place().header().producer.tail.load_acquire();
@@ -274,7 +263,7 @@ impl UntypedConsumer {
         Ok(used)
     }
 
-    /// Returns the index of the next slot to empty.
+    /// As [`Consumer::head`](super::Consumer::head).
     #[must_use]
     pub const fn head(&self) -> u64 {
         self.0.index
@@ -296,7 +285,7 @@ macro_rules! both {
                 self.0.slots.capacity
             }
 
-            /// Returns the state of the other end's owner: a system call, unless it has left.
+            /// As [`Producer::peer_state`](super::Producer::peer_state).
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
                 self.0.hold.peer_state()

@@ -16,8 +16,7 @@ use crate::{HostWord, RegionHeader, Result, Word};
 
 /// The ring of a [`Memory`](super::Memory) in a file, mapped read-only; it occupies neither end of the ring.
 ///
-/// The figures are unchecked: a hostile file may contain any values. A process of the same user that truncates the file meanwhile ends this one
-/// by `SIGBUS`.
+/// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, View};
@@ -41,7 +40,7 @@ pub struct View {
     ring: Place,
 }
 
-/// The figures of a ring, unchecked.
+/// The figures of a ring, unchecked: a hostile file may contain any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

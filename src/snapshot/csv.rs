@@ -59,7 +59,6 @@ fn field(f: &mut Formatter<'_>, value: Option<impl Display>) -> fmt::Result {
     f.write_char(',')
 }
 
-/// In quotes if the text has a comma, quote or line end.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     if !text.contains([',', '"', '\n', '\r']) {
         return f.write_str(text);

@@ -79,7 +79,6 @@ pub const VERSION: u32 = 1;
 /// The state of memory. Each method adds a part.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    // Objects in JSON.
     pools: Vec<String>,
     samples: Vec<String>,
     trackers: Vec<String>,
@@ -100,13 +99,13 @@ impl Snapshot {
         self.slabs(name, &pool.statistics(), &pool.snapshot())
     }
 
-    /// Adds statistics and slabs read before, for example at a peak, or of a [`PinnedPool`](crate::pool::PinnedPool).
+    /// Adds statistics and slabs read before, or of a [`PinnedPool`](crate::pool::PinnedPool).
     pub fn slabs(&mut self, name: &str, statistics: &Statistics, slabs: &[SlabView]) -> &mut Self {
         self.pools.push(parts::pool(name, now_ns(), statistics, slabs).to_string());
         self
     }
 
-    /// Adds a pool's statistics as of now. Several samples show how fragmentation changes.
+    /// Adds a pool's statistics as of now.
     pub fn sample(&mut self, pool: &str, statistics: &Statistics) -> &mut Self {
         self.samples.push(parts::sample(pool, now_ns(), statistics).to_string());
         self

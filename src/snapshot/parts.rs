@@ -1,5 +1,3 @@
-//! The JSON objects of a snapshot's parts.
-
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 

@@ -1,4 +1,3 @@
-//! [`Completion`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;

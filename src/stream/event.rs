@@ -7,8 +7,7 @@ use super::completion::Listener;
 use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
-/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open. A wait returns their first
-/// unreported error.
+/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -70,7 +69,7 @@ impl Event {
         self.stream.backend().reached(self.ticket)
     }
 
-    /// Waits until it is reached: forever behind a persistent kernel that does not end.
+    /// Waits until it is reached.
     ///
     /// # Errors
     ///

@@ -1,4 +1,3 @@
-//! Launches: by name, typed, with owned operands.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::vec::Vec;
@@ -61,8 +60,6 @@ impl Stream {
         unsafe { self.queue_launch(module, name, arguments, 1, false) }
     }
 
-    /// Persistent if it `stays`.
-    ///
     /// # Safety
     ///
     /// As [`launch`](Self::launch).

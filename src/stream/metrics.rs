@@ -232,7 +232,6 @@ struct Open {
     end: Ticket,
 }
 
-/// Forgotten unless kept.
 struct Moment<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,

@@ -1,5 +1,3 @@
-//! Operands of queued copies and fills: buffers and leases.
-
 use super::Queued;
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};

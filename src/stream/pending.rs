@@ -1,4 +1,3 @@
-//! [`Pending`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -12,8 +11,7 @@ use crate::{Error, Rejected, Result};
 
 /// A queued operation and its operands `T`, to wait for or [await](super::Completion).
 ///
-/// A drop drops `T` after the operation; if forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`] returns an
-/// unreported error.
+/// A drop drops `T` after the operation; if forgotten, `T` is never freed and the stream never closed.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Copies, fills and prefetches.
-
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
 use std::boxed::Box;

@@ -1,5 +1,3 @@
-//! [`Backoff`]: waits longer without progress: spin, yield, sleep.
-
 use std::time::Duration;
 
 #[derive(Default)]

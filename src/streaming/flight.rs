@@ -1,5 +1,3 @@
-//! [`Flight`]: a chunk in flight.
-
 use super::Chunk;
 use super::streamer::{Slot, Staging};
 use crate::backend::Ticket;

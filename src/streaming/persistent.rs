@@ -97,7 +97,6 @@ pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// Messages and results.
     pub dialogue: D,
-    /// Did not fit.
     question: Option<(Chunk, D::Question)>,
     high_water: [usize; 2],
     unanswered: Range<u64>,
@@ -138,10 +137,6 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     /// As [`Channel::command`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Channel::command`].
     pub fn command(&mut self, command: Command) -> Result<()> {
         self.channel.command(command)
     }
@@ -151,10 +146,6 @@ impl<D: Dialogue> Persistent<D> {
         self.channel.watch()
     }
 
-    /// As [`Channel::dump`].
-    ///
-    /// # Errors
-    ///
     /// As [`Channel::dump`].
     #[allow(clippy::result_large_err, reason = "as there")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
@@ -266,7 +257,6 @@ impl<D: Dialogue> Requests for Persistent<D> {
     }
 }
 
-/// With the ring if it is corrupt.
 fn cause(ring: &'static str, error: Error) -> Cause {
     match error {
         Error::Attach(AttachError::Corrupt(corrupt)) => Cause::Ring { ring, corrupt },

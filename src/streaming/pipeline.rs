@@ -26,7 +26,6 @@ pub(super) struct Run<'r, 'j> {
     chunks: u64,
     most_under_way: usize,
     sums: [u32; 2],
-    /// All streams are synchronized.
     is_through: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) type Staging = PinnedBuffer<u8>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Moves data through a device in chunks: uploads, work and downloads overlap. Owns memory and streams.
+/// Moves data through a device in chunks. Owns memory and streams.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -79,7 +79,6 @@ pub struct Streamer {
     depth: usize,
     staging: usize,
     pub(super) patience: Duration,
-    /// `depth` slots of `stride` bytes.
     arena: Arena<Device>,
     stride: usize,
     pub(super) idle: VecDeque<Staging>,

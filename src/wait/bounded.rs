@@ -1,5 +1,3 @@
-//! Owned rings whose ends wait.
-
 use super::{WaitStrategy, Waiting, pair};
 use crate::ring::{mpmc, mpsc, spsc};
 
@@ -46,10 +44,6 @@ pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 /// As [`bounded`], for many senders: clone the sender.
-///
-/// # Panics
-///
-/// As [`bounded`].
 #[must_use]
 pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedProducer<T>>, Waiting<mpsc::OwnedConsumer<T>>) {
     let (producer, consumer) = mpsc::bounded(capacity);
@@ -57,10 +51,6 @@ pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedP
 }
 
 /// As [`bounded`], for many senders and receivers: clone them.
-///
-/// # Panics
-///
-/// As [`bounded`].
 #[must_use]
 pub fn bounded_mpmc<T: Send + 'static>(capacity: usize) -> (Waiting<mpmc::OwnedProducer<T>>, Waiting<mpmc::OwnedConsumer<T>>) {
     let (producer, consumer) = mpmc::bounded(capacity);

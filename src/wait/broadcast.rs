@@ -1,5 +1,3 @@
-//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)): the wait word is in the process.
-
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Messages of variable length.
-
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -29,28 +27,16 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// As [`send_bytes`](Self::send_bytes), with a timeout.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`].
     pub fn send_bytes_timeout(&mut self, message: &[u8], most: Duration) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
     }
 
     /// As [`send_bytes`](Self::send_bytes), with a deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`].
     pub fn send_bytes_deadline(&mut self, message: &[u8], deadline: Instant) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
     /// As [`send_bytes`](Self::send_bytes); a future dropped earlier pushes nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`send_bytes`](Self::send_bytes).
     pub fn send_bytes_async(&mut self, message: &[u8]) -> impl Future<Output = Result<(), WaitError<PushError<E::Corrupt>>>> {
         self.outcome_async(move |end| push(end, message))
     }
@@ -75,7 +61,6 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.attempt(|end| match pop(end, into) {
             Some(popped) => popped,
-            // All messages of the other side are visible now.
             None if end.is_disconnected() => pop(end, into).unwrap_or(Err(WaitError::Disconnected)),
             None => Err(WaitError::Refused(PopError::Empty)),
         })
@@ -92,28 +77,16 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// As [`recv_bytes`](Self::recv_bytes), with a timeout.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`].
     pub fn recv_bytes_timeout(&mut self, into: &mut [u8], most: Duration) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
     }
 
     /// As [`recv_bytes`](Self::recv_bytes), with a deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`].
     pub fn recv_bytes_deadline(&mut self, into: &mut [u8], deadline: Instant) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
     /// As [`recv_bytes`](Self::recv_bytes); a future dropped earlier pops nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`recv_bytes`](Self::recv_bytes).
     pub fn recv_bytes_async(&mut self, into: &mut [u8]) -> impl Future<Output = Result<usize, WaitError<PopError<E::Corrupt>>>> {
         self.outcome_async(move |end| pop(end, into))
     }

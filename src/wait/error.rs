@@ -76,7 +76,6 @@ impl<T, C> TrySendError<T, C> {
     }
 }
 
-// As for `SendError`.
 impl<T, C> std::fmt::Debug for TrySendError<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -13,7 +13,6 @@ use crate::ring::{End, Pop, Push};
 /// A task's entry in its side's wakers after an unsuccessful poll.
 pub(super) struct Place {
     key: Option<u64>,
-    /// Whether the other side was woken.
     rang: bool,
 }
 
@@ -32,7 +31,6 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
-            // All work of the other side is visible now.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
@@ -59,7 +57,6 @@ impl Place {
 
     fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
         let key = *self.key.get_or_insert_with(|| {
-            // Unique among a side's tasks.
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
         });
@@ -96,10 +93,6 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// As [`wait`](Self::wait); a future dropped earlier took nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Self::wait), without a timeout.
     pub fn wait_async<T, R>(
         &mut self,
         mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
@@ -200,7 +193,6 @@ impl<E: Push, P: Park<E::Word>> Future for SendFuture<'_, E, P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, value } = &mut *self;
-        // Polled after it was ready.
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }

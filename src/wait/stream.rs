@@ -1,5 +1,3 @@
-//! Byte streams through waiting ends: `std::io`, and `embedded-io` with that feature.
-
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 use super::WaitError;
@@ -69,7 +67,6 @@ mod embedded {
         type Error = ErrorKind;
     }
 
-    /// As `std::io::Write`.
     impl<E: WriteBytes, P: Park<E::Word>> Write for Waiting<E, P> {
         fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
             Ok(self.write_bytes(bytes)?)
@@ -79,21 +76,18 @@ mod embedded {
         }
     }
 
-    /// Returns whether a write returns at once.
     impl<E: WriteBytes, P: Park<E::Word>> WriteReady for Waiting<E, P> {
         fn write_ready(&mut self) -> Result<bool, ErrorKind> {
             Ok(self.attempt(|end| end.has_room() || end.is_disconnected()))
         }
     }
 
-    /// As `std::io::Read`.
     impl<E: ReadBytes, P: Park<E::Word>> Read for Waiting<E, P> {
         fn read(&mut self, into: &mut [u8]) -> Result<usize, ErrorKind> {
             self.read_bytes(into).map_err(|corrupt| Broken::Corrupt(corrupt).into())
         }
     }
 
-    /// Returns whether a read returns at once.
     impl<E: ReadBytes, P: Park<E::Word>> ReadReady for Waiting<E, P> {
         fn read_ready(&mut self) -> Result<bool, ErrorKind> {
             Ok(self.attempt(|end| end.has_bytes() || end.is_disconnected()))

@@ -105,7 +105,7 @@ impl Polls {
 
 /// An end of a ring that waits.
 ///
-/// Every operation wakes the other side if it sleeps. Dropping an owned end disconnects and wakes it; dropping a borrowed one does neither.
+/// Every operation wakes the other side if it sleeps.
 ///
 /// Move an end to its thread; threads cannot share one by `Arc`. To send from several threads, clone the sender of
 /// [`bounded_mpsc`](super::bounded_mpsc) or [`bounded_mpmc`](super::bounded_mpmc).
@@ -124,7 +124,6 @@ impl Polls {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
-    /// Taken only by `drop`.
     end: ManuallyDrop<E>,
     pub(crate) how: WaitStrategy,
     pub(super) side: Side,
@@ -340,7 +339,6 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// Wakes both sides' sleepers on drop.
 pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
@@ -423,19 +421,11 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// As [`send`](Self::send), with a timeout.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] with the value.
     pub fn send_timeout(&mut self, value: E::Item, most: Duration) -> Result<(), SendError<E::Item, E::Corrupt>> {
         self.send_until(value, Instant::now().checked_add(most))
     }
 
     /// As [`send`](Self::send), with a deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] with the value.
     pub fn send_deadline(&mut self, value: E::Item, deadline: Instant) -> Result<(), SendError<E::Item, E::Corrupt>> {
         self.send_until(value, Some(deadline))
     }
@@ -500,19 +490,11 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// As [`recv`](Self::recv), with a timeout.
-    ///
-    /// # Errors
-    ///
-    /// [`RecvError`].
     pub fn recv_timeout(&mut self, most: Duration) -> Result<E::Item, RecvError<E::Corrupt>> {
         self.recv_until(Instant::now().checked_add(most))
     }
 
     /// As [`recv`](Self::recv), with a deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`RecvError`].
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<E::Item, RecvError<E::Corrupt>> {
         self.recv_until(Some(deadline))
     }

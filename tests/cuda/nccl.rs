@@ -136,14 +136,12 @@ alone! {
         let ranks = Ranks::new(3);
         let queued = group((0..3).map(|rank| ranks.on(rank, ranks.buffer(rank, &[rank as u32 * 10; 5])).broadcast(1, 1..3)));
         assert_eq!(ranks.results(queued.expect("queued")), [[0, 10, 10, 0, 0], [10; 5], [20, 10, 10, 20, 20]]);
-        // A ring in one group; the third rank also reduces.
         let queued = group((0..3).map(|rank| {
             let [next, previous] = [1, 2].map(|step| (rank as u32 + step) % 3);
             let buffer = ranks.buffer(rank, &[rank as i64 + 1, 0, 5]);
             ranks.on(rank, buffer).receive(previous, 1..2).send(next, 0..1).all_reduce(Reduce::Product, 2..)
         }));
         assert_eq!(ranks.results(queued.expect("queued")), [[1, 3, 125], [2, 1, 125], [3, 2, 125]]);
-        // A lease only sends. Empty ranges queue nothing.
         let registry = Registry::new();
         let id = registry.register(ranks.buffer(0, &[8_u8, 9])).expect("room");
         let sent = ranks.on(0, registry.lease(id).expect("it is free").into_owned()).send(2, 1..).queue().expect("queued");
@@ -283,7 +281,6 @@ alone! {
         for symbol in ["ncclGroupStart", "ncclAllReduce", "ncclBroadcast", "ncclSend", "ncclRecv"] {
             assert_eq!(nccl.calls(symbol), 0, "{symbol}");
         }
-        // Nothing was queued.
         assert_eq!(ranks.results(ranks.sum()), [[14; 4]; 2]);
 
         let all = |devices: &[u32]| Communicator::all(&ranks.backend, devices).expect_err("refused").to_string();

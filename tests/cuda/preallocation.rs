@@ -131,7 +131,6 @@ fn first_uses_under_a_kernel() {
     there_and_back(&backend, &one, &other, 1);
     words(&backend, &one);
     at_once(&backend, 1);
-    // A byte, and a word of four.
     for pattern in [0x0101_0101, 0x0102_0304_u32] {
         let mut words = Buffer::<u32, _>::new(Device::new(&backend, 0), 100).expect("room");
         words.fill(pattern).expect("a fill");

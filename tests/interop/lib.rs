@@ -10,20 +10,11 @@ use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Place, StreamId, Uses
 
 pub const ELEMENTS: usize = 16;
 
-/// Returns a backend over the process's driver.
-///
-/// # Errors
-///
-/// As [`CudaBackend::open`].
 pub fn open() -> Result<Arc<CudaBackend>> {
     CudaBackend::open()
 }
 
 /// Queues a fill of `ELEMENTS` words; the stream's owner waits.
-///
-/// # Errors
-///
-/// As [`Backend::fill`].
 pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: u32) -> Result<()> {
     let fill = Fill::of(Place::Device(DeviceAddress::new(address)), value, ELEMENTS as u64);
     // SAFETY: the caller's memory, otherwise unused until the caller waited.
@@ -31,10 +22,6 @@ pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: 
 }
 
 /// Adopts another library's `ELEMENTS` words, adds one to each, and frees the block, which drops `keeps`.
-///
-/// # Errors
-///
-/// The backend's.
 pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync>) -> Result<Vec<u32>> {
     let mut words = vec![0_u32; ELEMENTS];
     let host = Place::Host(NonNull::from(words.as_mut_slice()).cast());

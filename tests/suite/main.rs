@@ -58,7 +58,6 @@ const MOST_FAULTS: u64 = 30 * DEPTH;
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 #[track_caller]
-/// Waits until a fact holds.
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);
     while !holds() {

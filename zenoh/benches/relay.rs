@@ -1,12 +1,7 @@
 //! A relay against zenoh's put and subscribe on one link: messages and bytes per second, and round trips.
 //!
-//! `cargo bench --bench relay -- [--json] [--quick] [8|64|1024|round-trip]`: rounds in turns, each in another order. The columns:
-//!
-//! - `relay`: ring to ring, acknowledged.
-//! - `rings`: as the relay, but with zenoh alone between the rings: no acknowledgements, handshake, or sequence numbers. A full sink blocks zenoh.
-//! - `put`: from a thread's variables to the subscriber's callback. No ring.
-//!
-//! Ratios are medians of each round's ratio of rates, with the least and the greatest.
+//! `cargo bench --bench relay -- [--json] [--quick] [8|64|1024|round-trip]`: rounds in turns, each in another order. `README.md`
+//! explains the columns.
 
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;

@@ -25,7 +25,6 @@ const NAP: Duration = Duration::from_millis(20);
 const BETWEEN_ACKS: Duration = Duration::from_micros(500);
 /// Between two reports of one gap.
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
-/// Bytes of the longest hello: a table and numbers.
 const LONGEST_HELLO: usize = 20 << 10;
 const MOST_HELLOS: usize = 64;
 
@@ -41,12 +40,10 @@ struct State<S> {
     streams: Streams,
     /// The number after the last message received in order.
     received: u64,
-    /// Batches that did not fit the sink.
     batches: VecDeque<Batch>,
     held: usize,
     hellos: Vec<Query>,
     acknowledged: u64,
-    /// Bytes pushed since the last acknowledgement.
     unacknowledged: usize,
     /// More are acknowledged at once. An eighth of the bytes that the sender may have in flight.
     most_unacknowledged: usize,

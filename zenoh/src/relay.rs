@@ -107,11 +107,7 @@ impl<S: Source> Relay<S> {
         Self::sender_with(session, key, source, Options::default())
     }
 
-    /// As [`sender`](Self::sender), with options.
-    ///
-    /// # Errors
-    ///
-    /// As [`sender`](Self::sender).
+    /// As [`sender`](Self::sender), with options and the same errors.
     pub fn sender_with(session: &Session, key: &str, source: S, options: Options) -> Result<Self, Error> {
         let common = Arc::new(Common::default());
         let sender = Sender::new(session, key, source, options, Arc::clone(&common))?;
@@ -129,11 +125,7 @@ impl<S: Sink> Relay<S> {
         Self::receiver_with(session, key, sink, Options::default())
     }
 
-    /// As [`receiver`](Self::receiver), with options.
-    ///
-    /// # Errors
-    ///
-    /// As [`receiver`](Self::receiver).
+    /// As [`receiver`](Self::receiver), with options and the same errors.
     pub fn receiver_with(session: &Session, key: &str, sink: S, options: Options) -> Result<Self, Error> {
         let common = Arc::new(Common::default());
         let receiver = Receiver::new(session, key, sink, options, Arc::clone(&common))?;
@@ -176,11 +168,7 @@ impl<E> Relay<E> {
         }
     }
 
-    /// Stops the thread, then [`join`](Self::join)s it: some seconds if zenoh blocks in a publication.
-    ///
-    /// # Panics
-    ///
-    /// As [`join`](Self::join).
+    /// Stops the thread, then [`join`](Self::join)s it: some seconds if zenoh blocks in a publication. Panics as `join`.
     pub fn stop(self) -> (E, Result<(), Error>) {
         self.common.stop.store(true, Relaxed);
         self.join()

@@ -4,35 +4,23 @@ use ringmem::ring::{Push, PushBytes, PushError, framed};
 use crate::envelope::split_frame;
 use crate::{Error, RingType};
 
-/// The end of a ring that a receiver fills.
+/// The end of a ring that a receiver fills. Any error ends the relay.
 pub trait Sink: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
     /// Pushes as many messages as fit, from the first of `messages` on; returns their number and bytes. `messages` holds whole messages.
-    ///
-    /// # Errors
-    ///
-    /// An error that ends the relay.
     fn push(&mut self, messages: &[u8]) -> Result<(u64, usize), Error>;
 
     /// Returns the number of messages pushed, wrapping, including those before the state that [`load`](Self::load) returns.
     fn tail(&self) -> u64;
 
     /// Returns the state that [`save`](Self::save) stored, if any.
-    ///
-    /// # Errors
-    ///
-    /// An error that ends the relay.
     fn load(&self) -> Result<Option<Vec<u8>>, Error> {
         Ok(None)
     }
 
     /// Stores some hundred bytes that must live as long as the ring.
-    ///
-    /// # Errors
-    ///
-    /// An error that ends the relay.
     fn save(&mut self, _state: &[u8]) -> Result<(), Error> {
         Ok(())
     }

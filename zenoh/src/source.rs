@@ -5,7 +5,7 @@ use ringmem::ring::{Pop, PopBytes, PopError, framed};
 
 use crate::{Error, RingType, random};
 
-/// The end of a ring that a sender reads. It keeps each message until [`release`](Self::release); sequence numbers wrap.
+/// The end of a ring that a sender reads. It keeps each message until [`release`](Self::release); sequence numbers wrap. Any error ends the relay.
 pub trait Source: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
@@ -17,17 +17,9 @@ pub trait Source: Send + 'static {
     fn first(&self) -> u64;
 
     /// Appends the next messages to `into`, about `most` bytes but at least one message if any waits; returns their number.
-    ///
-    /// # Errors
-    ///
-    /// An error that ends the relay.
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error>;
 
     /// Starts the next [`take`](Self::take) `count` messages after the first; returns `false` without effect if there are fewer.
-    ///
-    /// # Errors
-    ///
-    /// An error that ends the relay.
     fn seek(&mut self, count: u64) -> Result<bool, Error>;
 
     /// Releases the first `count` messages, which [`take`](Self::take) returned or [`seek`](Self::seek) passed.

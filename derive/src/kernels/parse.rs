@@ -1,4 +1,4 @@
-//! The syntax of `kernels!`, and its errors.
+//! The syntax of `kernels!`.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;

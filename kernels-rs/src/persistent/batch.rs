@@ -7,8 +7,8 @@ use crate::Lanes;
 
 /// Messages taken together, and the slots for their answers.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
-    // INVARIANT: the first `count` cells of each are initialised; the input's are full, the output's this kernel's, until the batch is
-    // answered.
+    // INVARIANT: the first `count` cells of each are initialised; until the batch is answered, the input's are full and the output's this
+    // kernel's.
     input: Row<'a, M::Cell<I>>,
     output: Row<'a, M::Cell<O>>,
     count: u64,
@@ -39,7 +39,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: this batch's slot, by the caller's promise; initialised, valid for any bytes, and not written until released.
+        // SAFETY: within the batch, by the caller's promise; valid for any bytes, and not written until released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
@@ -52,7 +52,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: both slots are this batch's, initialised and valid for any bytes; this lane's, by the caller's promise.
+                // SAFETY: within the batch and this lane's, by the caller's promise; valid for any bytes.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
@@ -62,7 +62,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
-/// Loads in flight per lane, in 64 registers.
+/// Loads in flight per lane, in 64 registers: 8 KiB per warp in one round trip of the bus.
 const MOST: u64 = 16;
 
 macro_rules! for_each {
@@ -70,8 +70,8 @@ macro_rules! for_each {
 }
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
-    /// Answers every message with a copy of itself. Each lane issues 16 loads before its first store: 8 KiB in one round trip of the bus.
-    /// Size and alignment of a message must be multiples of 16 bytes (checked at compile time).
+    /// Answers every message with a copy of itself. Size and alignment of a message must be multiples of 16 bytes (checked at compile
+    /// time).
     ///
     /// # Safety
     ///
@@ -85,7 +85,6 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
             // A lane moves one piece of all its messages: one division.
             let (index, within) = (first / each, first % each);
             let load = |number| self.load(index + number * (width / each), within);
-            // An array would go through local memory.
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             let (e, f, g, h) = (load(4), load(5), load(6), load(7));
             let (i, j, k, l) = (load(8), load(9), load(10), load(11));
@@ -112,7 +111,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
         }
     }
 
-    /// A pair, because a [`Piece`] would go through local memory.
+    /// A [`Piece`] would go through local memory.
     #[inline(always)]
     fn load(&self, index: u64, within: u64) -> (u64, u64) {
         self.input.at(index).with(|message| {

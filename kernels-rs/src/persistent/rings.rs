@@ -55,7 +55,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, count);
     }
 
-    /// Publishes the answers and releases the messages, with one fence. On an error nothing is published, but the messages are still
+    /// Publishes the answers and releases the messages, with one fence. On an error nothing is published, but the messages are
     /// [taken](Self::taken).
     ///
     /// # Safety
@@ -77,7 +77,7 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-/// A ring in one piece at `own`, or with peer header and slots `apart`.
+/// A ring at `own`, or with peer header and slots `apart`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The calls of `kernels!`. With explicit type arguments, the error of an unmet bound points at the argument, once.
+//! The calls of `kernels!`, with explicit type arguments: the error of an unmet bound points at the argument.
 
 use ringmem_layouts::{Machine, RingMessage};
 

@@ -38,7 +38,7 @@ impl Shared {
     }
 
     pub fn receiver(&self) -> Consumer<'_, Echo, Host> {
-        // SAFETY: as long as its layout; the only consumer.
+        // SAFETY: the layout's memory; the only consumer.
         unsafe { Consumer::from_raw(self.memory.place(OUTPUT), self.layout.size()) }.expect("just formatted")
     }
 
@@ -122,7 +122,7 @@ fn several_groups_answer_into_one_ring_without_loss() {
                 let (device, counters) = (&device, shared.memory.address());
                 scope.spawn(move || {
                     let host = Group { device, number };
-                    // SAFETY: rigs and ring outlive it; this test is the only peer.
+                    // SAFETY: all outlive it; the only peer.
                     unsafe { echo::echo_aggregated(&Simulated(&host), &Single(&host), &launch, DevicePointer::new(counters)) }
                 });
             }

@@ -79,7 +79,7 @@ fn indices_wrap_past_u64_max() {
     }
 }
 
-/// Hosts change these words by read-modify-writes, not atomic with a kernel's stores over a bus.
+/// Hosts change these words by read-modify-writes.
 #[test]
 fn the_kernel_never_writes_waiting_or_owner() {
     let shape = Shape { input: 4, output: 4, ..Shape::default() };

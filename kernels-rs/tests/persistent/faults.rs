@@ -73,7 +73,7 @@ fn another_ring_kind_or_geometry_is_a_fault() {
     for output in [false, true] {
         let ring_fault = (State::Faulted, 1, Some(Fault::Ring));
         let chunks = RingLayout::of::<Chunk>(8).expect("a geometry");
-        // SAFETY: the kernel has not started; the host's ends are not used again.
+        // SAFETY: no kernel runs; the ends are not used again.
         assert_eq!(end_of(|rig| unsafe { header(rig, output).format::<Chunk>(&chunks, 0) }), ring_fault, "other messages");
         for (what, value, word) in [
             ("no magic", 0, 0),

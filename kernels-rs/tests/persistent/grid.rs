@@ -43,7 +43,7 @@ fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
 
 fn bytes_of(memory: &Bytes, length: usize) -> Vec<u8> {
     let place: NonNull<u8> = memory.place(0);
-    // SAFETY: that many initialised bytes; no kernel runs.
+    // SAFETY: initialised bytes; no kernel runs.
     unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }.to_vec()
 }
 
@@ -110,7 +110,6 @@ fn vector_add_writes_exactly_the_given_elements() {
     }
 }
 
-/// Lane 0's elements reveal the width of its accesses: 16 bytes, or single elements.
 #[test]
 fn vector_add_uses_wide_accesses_when_aligned() {
     const COUNT: usize = 1001;

@@ -46,7 +46,7 @@ impl Ground {
     }
 
     pub fn totals(&mut self) -> Vec<u64> {
-        // SAFETY: aligned numbers within the memory; the kernel has exited.
+        // SAFETY: within the memory; the kernel has exited.
         let work: &Work = unsafe { self.work.place::<Work>(0).as_ref() };
         assert!(work.tables.as_flattened().iter().all(|&count| count == 0), "a table was not emptied");
         work.totals.to_vec()
@@ -167,7 +167,7 @@ fn chunks_that_could_overflow_counters_are_rejected() {
     ground.length = LONGEST * 2;
     let shape = Shape::default();
     let memory = shape.memory::<Chunk, Counted>();
-    // Claims to map all of it: a refused chunk is never read.
+    // Maps all of it: a refused chunk is never read.
     let device = Device::new([memory.range(), (ground.data.address(), ground.length), ground.work.range()]);
     let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
     rig.run_image("histogram", &ground.arguments(), &device, |rig| {

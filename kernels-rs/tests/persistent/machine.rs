@@ -4,7 +4,7 @@ use ringmem_layouts::image::KernelHost;
 pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
     let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
     assert_eq!(entry.arguments, arguments.len());
-    // SAFETY: the kernel's arguments; their memory outlives it, and the rig is the only peer.
+    // SAFETY: the kernel's arguments, which outlive it; the rig is the only peer.
     unsafe { (entry.run)(device, arguments) };
 }
 

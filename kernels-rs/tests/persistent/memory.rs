@@ -1,4 +1,4 @@
-//! A test's memory, and a device that maps it at its own addresses.
+//! A test's memory, and a device that maps it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -41,7 +41,7 @@ impl Bytes {
     pub fn place<T>(&self, offset: u64) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within");
         assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: within the allocation: checked.
+        // SAFETY: checked above.
         unsafe { self.base.add(offset) }.cast()
     }
 

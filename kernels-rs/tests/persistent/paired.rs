@@ -79,7 +79,6 @@ fn a_second_launch_continues_where_the_first_ended() {
 struct HalfLate<'a> {
     device: &'a dyn KernelHost,
     lane: u32,
-    /// Address of the output's slots.
     slots: u64,
     arrived: &'a AtomicU32,
     is_popped: &'a AtomicBool,
@@ -121,12 +120,12 @@ fn a_pop_while_lanes_attach_loses_no_answer() {
     let (arrived, is_popped) = (AtomicU32::new(0), AtomicBool::new(false));
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
         let host = HalfLate { device: machine.0, lane: lanes.lane(), slots, arrived: &arrived, is_popped: &is_popped };
-        // SAFETY: rig and rings outlive it; this test is the only peer.
+        // SAFETY: all outlive it; the only peer.
         unsafe { persistent_paired(&Simulated(&host), lanes, launch, &mut echo::Handle::<true>) }
     };
     let panicked = with_a_warp(&mut again, &device, kernel, |rig| {
         until("all lanes attach", || arrived.load(Relaxed) == 32);
-        // The other half reads the head meanwhile; if it is late, all lanes read the same head.
+        // The other half reads the head meanwhile.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(rings.receiver.pop(), Ok(message(0)));
         is_popped.store(true, Release);

@@ -1,4 +1,4 @@
-//! Control block, telemetry and two rings; the host's ends; a thread for the kernel.
+//! Control block, telemetry and two rings with the host's ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -70,7 +70,7 @@ impl OwnRings {
     pub fn format(self, memory: &Bytes, rig: &Rig<'_, Echo, Echo>) -> [(NonNull<u8>, u64); 2] {
         let [input, output] = self.layouts();
         for (offset, layout) in [(0, &input), (self.output_at(), &output)] {
-            // SAFETY: within the memory; zeroed words without ends.
+            // SAFETY: zeroed words without ends.
             unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, self.shape.start) };
         }
         self.enter(memory, rig);
@@ -196,7 +196,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         self.receive_sending(|_| ())
     }
 
-    /// Calls `send` at each poll: the host may see the answers before the released slots, so only a later `send` fits.
+    /// Calls `send` at each poll: the answers may be visible before the released slots.
     pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
         until("there is an answer", || {

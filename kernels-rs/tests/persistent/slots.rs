@@ -26,7 +26,6 @@ macro_rules! suite {
             fn converse(&mut self, count: u64, burst: u64) {
                 let mut sent = 0;
                 for answered in 0..count {
-                    // An answer may be visible before the release of the message's slot.
                     until("there is an answer", || {
                         sent += $send(&mut self.sender, sent..count.min(sent + burst));
                         self.receiver.pop().is_ok_and(|answer| answer == message(answered))
@@ -63,7 +62,7 @@ macro_rules! suite {
                 let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
                 let mut rings = Rings::new(&of_rings, shape, &rig);
                 let device = Device::new([of_rig.range(), of_rings.range()]);
-                // SAFETY: rig and rings outlive it; this test is the only peer.
+                // SAFETY: all outlive it; the only peer.
                 let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
                     $persistent(machine, lanes, launch, &mut echo::Handle::<true>)
                 };

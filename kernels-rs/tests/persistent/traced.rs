@@ -1,4 +1,4 @@
-//! Records all stores to one word, to show transient states.
+//! Records all stores to one word.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;

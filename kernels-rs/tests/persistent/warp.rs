@@ -1,4 +1,4 @@
-//! The kernels with thirty-two lanes as threads. A lane that panics votes "no" in later ballots.
+//! The kernels with thirty-two lanes as threads.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
@@ -149,7 +149,7 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
 }
 
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
-    // SAFETY: the rig outlives the kernel and is the only peer.
+    // SAFETY: the rig outlives it, the only peer.
     unsafe { persistent(machine, lanes, launch, &mut echo::Handle::<true>) }
 }
 
@@ -231,7 +231,7 @@ fn histogram_on_a_warp_matches_the_scalar_model() {
         let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
         let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: rig and working memory outlive it; no other use.
+            // SAFETY: all outlive it; no other use.
             unsafe { histogram::histogram(machine, lanes, launch, DevicePointer::new(data_at), length, DevicePointer::new(work)) }
         };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -284,7 +284,7 @@ fn reduce_on_a_warp_matches_the_scalar_model() {
         let device = Device::new([memory.range(), ground.range(), rows.range()]);
         let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: rig, working memory and rows outlive it; no other use.
+            // SAFETY: all outlive it; no other use.
             unsafe {
                 reduce::reduce(machine, lanes, launch, DevicePointer::new(ground.address()), 8000, DevicePointer::new(rows.address()))
             }
@@ -348,7 +348,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
 
     fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
         for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
-            // SAFETY: below the length; each index is one lane's.
+            // SAFETY: below the length; one lane's index.
             unsafe {
                 batch.exchange(index, |message, answer| {
                     assert!(message.words[0] != u64::MAX, "the test's handler panics");
@@ -367,7 +367,7 @@ fn a_panic_of_one_lane_ends_the_warp() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig outlives the kernel and is the only peer.
+            // SAFETY: the rig outlives it, the only peer.
             unsafe { persistent(machine, lanes, launch, &mut Fragile) }
         };
         let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
@@ -403,7 +403,7 @@ fn messages_rejected_by_all_lanes_are_summed() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: the rig outlives the kernel and is the only peer.
+        // SAFETY: the rig outlives it, the only peer.
         unsafe { persistent(machine, lanes, launch, &mut Picky) }
     };
     let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {

@@ -20,7 +20,7 @@ use crate::{flagged, histogram, paired, reduce, split, transform};
 
 pub type Heard = Result<(), String>;
 
-/// Reads of the clock without progress that show a stuck kernel: more than 500 rounds of 32 lanes.
+/// Reads of the clock without progress that show a stuck kernel.
 const PATIENCE: u64 = 1 << 14;
 
 pub struct Run<'r> {
@@ -38,7 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Fails if the kernel has left, or has read the clock too often since the last progress; `poll` calls its argument on progress.
+    /// Fails if the kernel has left or is stuck; `poll` calls its argument on progress.
     pub fn until<T>(&self, what: &str, mut poll: impl FnMut(&dyn Fn()) -> Option<T>) -> Result<T, String> {
         let since = AtomicU64::new(u64::MAX);
         loop {
@@ -122,8 +122,7 @@ impl Run<'_> {
     }
 }
 
-/// Sends messages through two index rings; with `beats`, one by one, each after as many heartbeats. `is_done` inspects the work of an
-/// answer.
+/// Sends messages through two index rings; with `beats`, each after as many heartbeats. `is_done` inspects an answer's work.
 fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
     rig: &mut Rig<'_, I, O>,
     watch: &Watch,
@@ -251,7 +250,7 @@ pub fn echo_paired(run: &Run<'_>) -> Heard {
 
 pub fn echo_aggregated(run: &Run<'_>) -> Heard {
     const GROUPS: usize = 2;
-    // The larger output ring holds every answer: a poll of its head, which would order the input as well, never happens.
+    // A poll of the output's head, which would order the input as well, never happens: the ring holds every answer.
     for (input, output, count) in [(4, 4, 40), (64, 256, 80)] {
         let shape = Shape { batch: 8, input, ..Shape::default() };
         let shared = Shared::new(output, 0);

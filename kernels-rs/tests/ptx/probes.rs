@@ -28,7 +28,7 @@ pub fn ping_pong(run: &Run<'_>) -> Heard {
                 to[1].store(number, Release);
                 watch.until("a number", |_| (from[1].load(Acquire) == number).then_some(()))?;
                 if mode == mode::PAIR {
-                    // Neither side accesses both halves at once; the kernel answers 0 to a torn pair.
+                    // The kernel answers 0 to a torn pair.
                     watch.until("its complement", |_| [!number, 0].contains(&from[0].load(Relaxed)).then_some(()))?;
                 }
             }
@@ -38,7 +38,7 @@ pub fn ping_pong(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
-/// A host that reads the words whenever the machine accesses memory, also between the kernel's last store and its end.
+/// Reads the words whenever the machine accesses memory, also after the kernel's last store.
 struct Spy<'s> {
     device: Device,
     memory: &'s Bytes,

@@ -26,10 +26,10 @@ fn address(line: &str) -> Option<(&str, u64)> {
     Some((register, offset.parse().ok()?))
 }
 
-/// The lines whose order matters to a peer: barriers, atomics, accesses of indices, flags and commands, and the fences before them.
+/// The lines whose order matters to a peer.
 fn sites(body: &[&str]) -> Vec<usize> {
     // Attaching ends with the fence of the state `Ready`; the host wrote the words loaded before it before the launch. Probes have no
-    // barrier: all their accesses count.
+    // barrier.
     let barrier = body.iter().position(|line| line.contains("bar.warp.sync"));
     let begin = barrier.and_then(|barrier| body[..barrier].iter().rposition(|line| line.contains("fence.")));
     let has = |register: &str, offset: u64| body.iter().any(|line| line.contains(".sys.") && address(line) == Some((register, offset)));
@@ -93,39 +93,36 @@ const COMMAND: &str = "ld.acquire.sys.b64 [16]";
 const TURN: &str = "ld.acquire.sys.b64 [0]";
 
 const UNSEEN: &[Unseen] = &[
-    // The kernel could overwrite a slot that the host still reads, but the machine does not observe the host's reads.
+    // The machine does not observe the host's reads, which the kernel could overwrite.
     (SERVERS, &[(HEAD, &[1])], &["relaxed"]),
-    // The lane has loaded the same command before, at system scope; no data belong to it.
+    // The lane has loaded the same command before; no data belong to it.
     (SERVERS, &[(COMMAND, &[1])], &["weak", "gpu", "relaxed"]),
-    // Only lane 0 writes answers; the handler has its own barriers before them.
+    // Only lane 0 writes answers, after the handler's own barriers.
     (&["histogram", "reduce"], &[("bar.warp.sync", &[4])], &["removed"]),
     // Flags of the output ring are read and cleared before `Ready`; none was raised.
     (&["echo_flagged"], &[("ld.relaxed.sys.b64 [0]", &[1, 2, 3, 4]), ("st.relaxed.sys.b64 [0] 0", &[1, 2, 3, 4])], &["weak", "gpu"]),
     // The barrier before the first answer orders them before all answers.
     (&["echo_paired"], &[("ld.relaxed.sys.b64 [0]", &[1, 2]), ("st.relaxed.sys.b64 [0] 0", &[1])], &["weak", "gpu"]),
-    // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second: each word has its
-    // own flag.
+    // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second.
     (&["echo_paired"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
-    // Only groups of one device access both counters. The publication's fence follows the wait for the turn.
+    // Only groups of one device access the counters. The publication's fence follows the wait for the turn.
     (&["echo_aggregated"], &[(TURN, &[2, 3])], &["gpu", "relaxed"]),
     (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[2])], &["gpu"]),
     // Only behind a corrupt index.
     (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[1])], &["weak", "gpu"]),
-    // Two groups' stores of the tail could be seen in the wrong order, but the machine keeps the order of stores to one word.
+    // The machine keeps the order of stores to one word.
     (&["echo_aggregated"], &[("red.release.gpu.global.add.u64 [0]", &[1])], &["relaxed"]),
-    // The kernel never reads the tail or the time, and telemetry's fence or its end makes it visible: late, not wrong.
+    // Telemetry's fence or the kernel's end makes it visible: late, not wrong.
     (&["echo_aggregated", "publish"], &[("st.relaxed.sys.b64 [0]", &[1])], &["weak", "gpu"]),
     // No data belong to the word.
     (&["ping_pong"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),
     (&["ping_pong"], &[("ld.acquire.sys.b64 [8]", &[1]), ("st.release.sys.b64 [136]", &[1])], &["relaxed"]),
-    // Between stores of one word; the last fence, which is found, orders another.
+    // Between stores of one word.
     (&["publish"], &[("fence.acq_rel.sys", &[1, 2, 3, 4, 5])], &["removed", "gpu"]),
     (&["publish"], &[("st.release.sys.b64 [136]", &[1, 2, 3, 4, 5])], &["relaxed"]),
 ];
 
-/// The most seeds to find a weakening.
 const SEEDS: u64 = 64;
-/// Seeds with which the kernel itself, and an unfound weakening, must pass.
 const PASSES: u64 = 2;
 
 fn name(line: &str) -> String {

@@ -64,7 +64,7 @@ pub struct HostSide<'a, W> {
 }
 
 impl<'a, W: Word> HostSide<'a, W> {
-    /// Prepares the block for a launch, and resets the device's line.
+    /// Prepares the block for a launch.
     ///
     /// # Safety
     ///

@@ -3,7 +3,7 @@ use core::fmt;
 use bitflags::bitflags;
 
 bitflags! {
-    /// A command from the host. Of several bits the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
+    /// A command from the host. Of several bits the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -66,19 +66,19 @@ impl fmt::Display for Command {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum State {
-    /// 0: the block is prepared.
+    /// The block is prepared.
     Created = 0,
-    /// 1: the kernel has attached to its rings.
+    /// The kernel has attached to its rings.
     Ready = 1,
-    /// 2: the kernel processes messages.
+    /// The kernel processes messages.
     Active = 2,
-    /// 3: the kernel takes no messages.
+    /// The kernel takes no messages.
     Paused = 3,
-    /// 4: the kernel processes the remaining messages.
+    /// The kernel processes the remaining messages.
     Draining = 4,
-    /// 5: the kernel has exited.
+    /// The kernel has exited.
     Terminated = 5,
-    /// 6: the kernel has exited with the fault in `error`.
+    /// The kernel has exited with the fault in `error`.
     Faulted = 6,
 }
 
@@ -152,23 +152,23 @@ impl fmt::Display for State {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum Fault {
-    /// 1: the block's ABI hash is not the kernel's.
+    /// The block's ABI hash is not the kernel's.
     Abi = 1,
-    /// 2: an unmapped or misaligned address.
+    /// An unmapped or misaligned address.
     Address = 2,
-    /// 3: a ring's constants differ from the kernel's.
+    /// A ring's constants differ from the kernel's.
     Ring = 3,
-    /// 4: a command with an unknown bit.
+    /// A command with an unknown bit.
     UnknownCommand = 4,
-    /// 5: a command that the state does not allow; ignored.
+    /// A command that the state does not allow; ignored.
     RefusedCommand = 5,
-    /// 6: an index of the host that claims more messages than the ring holds.
+    /// An index of the host that claims more messages than the ring holds.
     Corrupt = 6,
-    /// 7: an invalid request; answered as refused, counted in `dropped`.
+    /// An invalid request; answered as refused, counted in `dropped`.
     Message = 7,
-    /// 8: no message, command or free slot before the kernel's deadline.
+    /// No message, command or free slot before the kernel's deadline.
     Deadline = 8,
-    /// 9: a panic.
+    /// A panic.
     Panic = 9,
 }
 

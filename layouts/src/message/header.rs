@@ -1,6 +1,6 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
-//! 1. Every bit pattern is a value, which [`validate`](MessageHeader::validate) checks; all zero is no message.
+//! 1. Every bit pattern is a value, which [`validate`](MessageHeader::validate) checks.
 //! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
 //!    corruption only.
 
@@ -57,14 +57,14 @@ bitflags! {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum Priority {
-    /// 0: after all others.
+    /// After all others.
     Low = 0,
-    /// 1: the default.
+    /// The default.
     #[default]
     Normal = 1,
-    /// 2: before normal messages.
+    /// Before normal messages.
     High = 2,
-    /// 3: before all others.
+    /// Before all others.
     Critical = 3,
 }
 

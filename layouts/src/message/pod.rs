@@ -9,8 +9,7 @@ use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescr
 
 /// A `Pod` type of any crate, as a message of a shared ring or as a field of a struct with `SharedLayout`.
 ///
-/// Its descriptor has the size and alignment of `T`, and no fields. If a field of `T` changes its type or place, change `KIND`: the ABI hash
-/// stays the same.
+/// Its descriptor has no fields. If a field of `T` changes its type or place, change `KIND`: the ABI hash stays the same.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -1,7 +1,6 @@
 //! [`BufferReference`]: a range of elements of a registered buffer, sent instead of them.
 //!
-//! Every bit pattern is a value, which [`part`](BufferReference::part) validates; all zero references nothing. Only the registry can check
-//! existence and length of the buffer.
+//! Every bit pattern is a value, which [`part`](BufferReference::part) validates.
 
 use core::fmt;
 use core::ops::Range;
@@ -108,7 +107,7 @@ impl BufferReference {
         self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
     }
 
-    /// Returns the range of elements of type `T`, not checked against the buffer's length.
+    /// Returns the range of elements of type `T`; does not check that the buffer exists or contains it.
     ///
     /// # Errors
     ///

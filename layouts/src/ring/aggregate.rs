@@ -14,7 +14,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
 /// The producers' state, in device memory. Zeroed memory begins at index 0.
 ///
-/// Safe code can only load the counters: they determine slot ownership.
+/// Safe code can only load the counters, which determine slot ownership.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts as ringmem;
@@ -24,9 +24,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C = u64> {
-    /// The next unreserved slot.
     reserved: C,
-    /// The next slot to publish; stored after each publish.
     published: C,
     _reserved: [C; 14],
 }

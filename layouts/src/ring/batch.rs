@@ -59,7 +59,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
         K::fill(self.producer, value);
         let published = K::published(self.producer);
         let pending = self.producer.tail.wrapping_sub(published);
-        // At once when full, or both ends would wait for a forgotten batch. Relaxed: a hint only.
+        // At once when full, or both ends would wait for a forgotten batch. Relaxed: a hint.
         if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
             self.flush();
         }

@@ -63,7 +63,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         M::Cell<T>: SliceCell<T>,
     {
         let place = self.with(offset, core::ptr::from_ref)?;
-        // SAFETY: present until released, which takes the chunk; the cell is plain bytes.
+        // SAFETY: present until `release`, which takes the chunk; the cell is plain bytes.
         Some(unsafe { &*place })
     }
 
@@ -82,7 +82,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         if offset >= self.count {
             return None;
         }
-        // SAFETY: initialised and this end's by the invariant; not written until released.
+        // SAFETY: present by the invariant; not written until released.
         Some(self.consumer.slot(offset as u64).with(|slot| read(unsafe { &*slot })))
     }
 
@@ -95,7 +95,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
             let cell = guard.0.slot(0);
             // The index first: no value is dropped twice after a panic.
             guard.0.head = guard.0.head.wrapping_add(1);
-            // SAFETY: initialised and this end's; the index has passed it.
+            // SAFETY: present; the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
         }
     }
@@ -169,7 +169,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // Released first: a later consumer begins after the released slots.
+        // Released first: a later consumer begins after it.
         K::release(self.consumer);
         Some(value)
     }

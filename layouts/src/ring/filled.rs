@@ -1,6 +1,4 @@
-//! Rings created from an array, a `Vec` or an iterator.
-//!
-//! Producers have no `Extend`: [`fill`](super::Grant::fill) of a grant returns the number of values that fit.
+//! Rings created from an array, a `Vec` or an iterator. Producers have no `Extend`: [`fill`](super::Grant::fill) returns the number that fit.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 #[cfg(feature = "alloc")]

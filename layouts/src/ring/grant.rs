@@ -25,7 +25,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, in order. Dropping the grant publishes the written slots; if it is forgotten, the producer's next publish or drop
+/// Slots to be written in place, in order. Dropping the grant publishes the written slots. If it is forgotten, the producer's next publish or drop
 /// does.
 ///
 /// ```

@@ -21,21 +21,21 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
-        /// 1: SPSC, with indices in the header ([`spsc`](crate::ring::spsc)).
+        /// 1: an [`spsc`](crate::ring::spsc) ring.
         const SPSC = 1;
-        /// 2: SPSC, with a flag in each slot ([`flagged`](crate::ring::flagged)).
+        /// 2: a [`flagged`](crate::ring::flagged) ring.
         const FLAGGED = 2;
-        /// 4: MPSC, with a word in each slot ([`mpsc`](crate::ring::mpsc)).
+        /// 4: an [`mpsc`](crate::ring::mpsc) ring.
         const MPSC = 4;
-        /// 8: MPMC, with a word in each slot ([`mpmc`](crate::ring::mpmc)).
+        /// 8: an [`mpmc`](crate::ring::mpmc) ring.
         const MPMC = 8;
-        /// 16: SPSC, with messages of any length in 8-byte slots ([`framed`](crate::ring::framed)).
+        /// 16: a [`framed`](crate::ring::framed) ring, in 8-byte slots.
         const FRAMED = 16;
-        /// 32: one producer that overwrites the oldest, many readers ([`lossy`](crate::ring::lossy)).
+        /// 32: a [`lossy`](crate::ring::lossy) ring.
         const LOSSY = 32;
-        /// 64: the latest value only ([`mailbox`](crate::ring::mailbox)).
+        /// 64: a [`mailbox`](crate::ring::mailbox).
         const MAILBOX = 64;
-        /// 128: SPSC, with a flag in each word ([`paired`](crate::ring::paired)).
+        /// 128: a [`paired`](crate::ring::paired) ring.
         const PAIRED = 128;
     }
 }
@@ -63,7 +63,7 @@ pub struct RingHeader<W = u64> {
     pub constants: ConstantLine<W>,
 }
 
-/// The producer's 128 bytes.
+/// The producer's line, 128 bytes.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -81,7 +81,7 @@ pub struct RingHeader<W = u64> {
 pub struct ProducerLine<W = u64> {
     /// Next index to fill; free-running. Producer, at each publish.
     pub tail: W,
-    /// Low 2 bits: 0 not opened, 1 open, 2 closed. Above: the generation, or the number of handles. Written by this end.
+    /// Low 2 bits: 0 not opened, 1 open, 2 closed. Above: the generation, or the number of handles. Producer.
     pub owner: W,
     /// Consumers that sleep until a publish: their number in the low 32 bits, wake-ups above. Hosts of one coherence domain only; zero if all ends
     /// poll.
@@ -90,7 +90,7 @@ pub struct ProducerLine<W = u64> {
     pub _reserved: [W; 13],
 }
 
-/// The consumer's 128 bytes.
+/// The consumer's line, 128 bytes.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -108,7 +108,7 @@ pub struct ProducerLine<W = u64> {
 pub struct ConsumerLine<W = u64> {
     /// Next index to empty; free-running. Consumer, at each release.
     pub head: W,
-    /// Encoded as the producer's. Written by this end.
+    /// Encoded as the producer's. Consumer.
     pub owner: W,
     /// Producers that sleep until a release, likewise.
     pub waiting: W,
@@ -224,7 +224,7 @@ impl<W: Word> RingHeader<W> {
         }
     }
 
-    /// Writes the header of an empty ring of `T`, the magic last. Slots as for [`new`](Self::new).
+    /// Writes the header of an empty ring of `T`. Slots as for [`new`](Self::new).
     ///
     /// # Safety
     ///
@@ -299,7 +299,7 @@ impl<W: Word> RingHeader<W> {
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl RingHeader<crate::HostWord> {
-    /// Nothing attaches to it, so it has no ABI.
+    /// No end attaches to it, so it has no ABI.
     pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
         use crate::HostWord;
         const fn zeros<const N: usize>() -> [HostWord; N] {

@@ -178,7 +178,7 @@ macro_rules! many_producers {
 
 many_producers! { Mpsc Mpmc }
 
-// SAFETY: threads reach a `T` through ends only, one per message at a time; `split` takes `&mut` for ends that must be unique.
+// SAFETY: threads reach a `T` through ends only, one per message at a time; `split` takes `&mut` for unique ends.
 unsafe impl<K: HostKind<T>, T: Send, S: Storage<K::Slot>> Sync for RingIn<K, T, S> {}
 
 impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
@@ -190,7 +190,7 @@ impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
         Self { header, slots: [const { K::CLEAR }; N], _values: PhantomData }
     }
 
-    /// Returns an empty ring that begins at `start`; near `u64::MAX` for tests of the wrap.
+    /// Returns an empty ring that begins at `start`, for tests of the wrap.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         let mut ring = Self::new();
@@ -253,8 +253,7 @@ macro_rules! split {
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Local>, $module::Consumer<'_, T, Local>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
-                // SAFETY: the borrow lends the ring to ends of this protocol only, to one pair if it is mutable; the slots are a power of
-                // two, initialised by the invariant.
+                // SAFETY: the borrow lends the ring to ends of this protocol only, to one pair if it is mutable; the slots fulfil the invariant.
                 unsafe { $ends(header, slots, capacity) }
             }
 
@@ -313,7 +312,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let (slots, capacity) = slots_of(&self.slots);
-            // SAFETY: the slots are a power of two, initialised by the invariant; no end outlives the ring.
+            // SAFETY: the slots fulfil the invariant; no end outlives the ring.
             unsafe { K::drop_values(&self.header, slots, capacity) };
         }
     }

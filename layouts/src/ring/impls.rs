@@ -131,8 +131,7 @@ mod lent {
 
     macro_rules! lent {
     ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring; `with` and `end` lend the end for at most that long, and `shortened` proves the
-        // covariance.
+        // SAFETY: the lifetime is that of the ring; `with` and `end` lend the end for at most that long, and `shortened` proves covariance.
         unsafe impl<'a, $($generic)*> Reborrow for $($end)::+<'a, $($argument)*> {
             type At<'r> = $($end)::+<'r, $($argument)*>;
         }

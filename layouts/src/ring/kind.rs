@@ -1,6 +1,4 @@
-//! [`Kind`]: the memory of an index, how an end learns the other end's progress, and how it publishes.
-//!
-//! The traits are sealed, because the ownership of slots relies on them.
+//! [`Kind`]: how an end learns the other end's progress, and how it publishes. The traits are sealed: slot ownership relies on them.
 
 mod claimed;
 mod flagged;
@@ -40,7 +38,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index; returns the free slots. First publishes a forgotten grant or batch, or the consumer would make no room.
+    /// Polls the consumer's index; returns the free slots. First publishes a forgotten grant or batch, which the consumer must see to make room.
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt>;
 

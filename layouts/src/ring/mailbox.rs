@@ -2,11 +2,11 @@
 //!
 //! 1. [`Writer::publish`] always succeeds. Readers write nothing.
 //! 2. [`Reader::latest`] returns the newest whole value and its version, which never decreases for a reader.
-//! 3. [`Reader::take_new`] returns each version at most once, with the number of skipped ones.
+//! 3. [`Reader::take_new`] returns each version at most once.
 //! 4. A writer that died while it wrote blocks no reader.
 //!
 //! It is a [`lossy`] ring of at least two slots. A read returns [`Busy`](LatestError::Busy) only if the writer wrote all slots during each of
-//! [`TRIES`] attempts: more slots help.
+//! [`TRIES`] attempts.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -254,7 +254,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 }
 
-/// Header and slots in one value. `N` is a power of two, at least 2 (checked at compile time).
+/// A mailbox in one value. `N` is a power of two, at least 2 (checked at compile time).
 ///
 /// ```compile_fail
 /// # use ringmem_layouts as ringmem;
@@ -306,7 +306,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
         Self::starting_at(0)
     }
 
-    /// Like [`new`](Self::new), with indices from `start`; versions still begin at 1.
+    /// Like [`new`](Self::new), with indices from `start`; versions begin at 1.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const { assert!(N >= 2, "a mailbox has at least two slots") };
@@ -330,7 +330,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
-/// Allocates a mailbox; its writer and cloneable reader share ownership.
+/// Allocates a mailbox; its ends share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

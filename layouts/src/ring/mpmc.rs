@@ -8,10 +8,10 @@
 //! # Effects of a stalled handle
 //!
 //! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between
-//! claim and release makes the ring full one lap later. No handle spins on a stalled one. A killed thread, or a forgotten grant or batch, stalls
-//! the ring permanently. A *dropped* grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
+//! claim and release makes the ring full one lap later. No handle spins on a stalled one. A killed thread, or a forgotten grant, batch or
+//! [`Taken`], stalls the ring permanently. A *dropped* grant gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
-//! Compare-exchanges between CPU and GPU need the hardware's promise: [`SystemAtomics`].
+//! Between CPU and GPU, compare-exchanges need [`SystemAtomics`].
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

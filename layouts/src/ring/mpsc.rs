@@ -1,7 +1,7 @@
 //! A multi-producer single-consumer queue with a sequence number in each slot. Lock-free.
 //!
-//! 1. Order and producers are those of an [MPMC ring](crate::ring::mpmc), including the effects of stalled handles.
-//! 2. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
+//! 1. Order, producers and the effects of stalled handles are those of an [MPMC ring](crate::ring::mpmc).
+//! 2. The single consumer uses no compare-exchange, and reads messages in place.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

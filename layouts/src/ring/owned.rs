@@ -1,6 +1,4 @@
-//! [`Owned`]: ends for threads and tasks that outlive the ring's creator.
-//!
-//! The last end drops the ring and its remaining values.
+//! [`Owned`]: ends for threads and tasks that outlive the ring's creator. The last end drops the ring and its remaining values.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -30,8 +28,8 @@ use crate::Local;
 ///
 /// # Safety
 ///
-/// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring, and for no other lifetime. It is covariant in `'r`. No safe
-/// method of it returns a borrow from the ring that outlives `'r`.
+/// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring only, and covariant in `'r`. No safe method of it returns a borrow from
+/// the ring that outlives `'r`.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -48,8 +46,8 @@ use crate::Local;
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
-// Implemented for every lifetime, not only `'static`, and only `end`, `with` and `lent` have the bound: the compiler checks `Send` of an `async` block with
-// fresh lifetimes.
+// Implemented for every lifetime, and only `end`, `with` and `lent` have the bound: the compiler checks `Send` of an `async` block with fresh
+// lifetimes.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
@@ -122,10 +120,10 @@ impl<E: Reborrow> Owned<E> {
         act(self.lent())
     }
 
-    /// A safe caller must not get this reference: it could put another ring's end there. A grant, chunk or batch keeps it to itself.
+    /// A safe caller must not get this reference: it could put another ring's end there.
     fn lent(&mut self) -> &mut E::At<'_> {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: by `Reborrow` the types differ only in a lifetime; borrowed as `self` is. No user of `lent` puts a shorter-lived end there.
+        // SAFETY: as in `end`. No user of `lent` puts a shorter-lived end there.
         unsafe { &mut *end }
     }
 }

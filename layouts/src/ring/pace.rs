@@ -15,25 +15,22 @@ pub(super) fn pause(hints: u32) {
     }
 }
 
-/// An end that often finds a few new messages, and never none, moves the line of the other end's index for each. A wait before the poll then makes
-/// both faster. It is tried now and then, and kept while it pays.
-///
-/// Figures: docs/internals/rings.md.
+/// Why a wait makes both ends faster, with figures: docs/internals/rings.md.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     /// The index from which a poll is preceded by a wait, or follows one.
     due: u64,
-    /// Spin hints before the next poll, or 0; above [`BITS`](Self::BITS), slots from a failed wait to the next try. One word, because an
-    /// end in registers has none to spare.
+    /// Spin hints before the next poll, or 0; above [`BITS`](Self::BITS), slots from a failed wait to the next try. One word, to fit an end's
+    /// registers.
     state: u32,
 }
 
 impl Pace {
     const BITS: u32 = 8;
-    /// First wait: about one transfer of a line between cores and back.
+    /// About one transfer of a line between cores and back.
     const FIRST: u32 = 16;
     const LONGEST: u32 = 64;
-    /// Messages in a poll of an end that is well ahead; at most a quarter of the ring.
+    /// Messages in a poll of an end that is well ahead.
     const PLENTY: u64 = 256;
     /// Bytes of a slot that is worth one hint.
     const SMALL: usize = 32;
@@ -62,7 +59,6 @@ impl Pace {
 
     #[cold]
     pub(super) fn wait(self) {
-        // A poll that only measures waits for nothing: the fence would delay it.
         if self.pauses() > 0 {
             pause(self.pauses());
         }

@@ -1,10 +1,9 @@
-//! An SPSC queue whose words carry their own flags: across a bus, the load that finds a message brings its payload too.
+//! An SPSC queue whose words carry their own flags: across a bus, the load that finds a message brings its payload.
 //!
 //! 1. Every message is popped once, in order.
-//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so the order of accesses does not
-//!    matter: neither push nor pop needs a fence.
-//! 3. A slot takes twice the bytes of its message. Words come in [`Pair`]s, which a GPU lane moves with one access; its halves may be seen
-//!    separately.
+//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so neither push nor pop needs a
+//!    fence.
+//! 3. A slot takes twice the bytes of its message. A GPU lane moves a [`Pair`] of words with one access; its halves may be seen separately.
 //!
 //! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place.
 //!
@@ -61,14 +60,14 @@ pub const fn pairs_of<T>() -> u64 {
 
 const FLAG: u64 = !0 << 32;
 
-/// Upper half of every word of a message: twice the lap, plus 1. It is not 0, as in zeroed memory, and not that of the lap before.
+/// Twice the lap, plus 1: not 0, as in zeroed memory, and not that of the lap before.
 #[inline(always)]
 const fn flag(index: u64, mask: u64) -> u64 {
     (index >> mask.trailing_ones()) << 33 | 1 << 32
 }
 
 struct Slots<'a, T, W> {
-    // INVARIANT: `mask + 1` slots of `pairs_of::<T>()` pairs live here for 'a; `mask + 1` is a power of two.
+    // INVARIANT: `mask + 1` slots of `pairs_of::<T>()` pairs live here for 'a, a power of two.
     base: NonNull<Pair<W>>,
     mask: u64,
     _slots: PhantomData<(&'a W, T)>,
@@ -78,7 +77,7 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
     #[inline(always)]
     const fn pair(&self, index: u64, within: u64) -> &'a [W; 2] {
         let number = (index & self.mask) * pairs_of::<T>() + within;
-        // SAFETY: below the capacity, and within the slot by the callers; valid by the invariant.
+        // SAFETY: below the capacity; within the slot by the callers; valid by the invariant.
         unsafe { &self.base.add(number as usize).as_ref().0 }
     }
 
@@ -117,8 +116,7 @@ pub struct End<'a, T, M: Machine, const FILLS: bool> {
     port: Port<'a, M::Word, FILLS>,
     slots: Slots<'a, T, M::Word>,
     next: u64,
-    /// The consumer's index as last polled, plus the capacity.
-    // INVARIANT: of a producer, at most the capacity after `next`.
+    /// INVARIANT: of a producer, the consumer's index as last polled, plus the capacity: at most the capacity after `next`.
     end: u64,
 }
 
@@ -184,7 +182,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         capacity: u64,
     ) -> Result<Self, Corrupt> {
         let slots = Slots { base: slots, mask: capacity - 1, _slots: PhantomData };
-        // SYNC POINT: slot released. Pairs with the store of Consumer::release's word, as in Consumer::pop.
+        // SYNC POINT: slot released. Pairs with the store in Consumer::pop.
         let head = if FILLS { own.consumer.head.load_acquire() } else { peer.consumer.head.load() };
         let next = if FILLS { head.wrapping_add(slots.waiting(head)) } else { head };
         used(head, next, capacity)?;
@@ -222,7 +220,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
     ///
     /// # Safety
     ///
-    /// All lanes have stored or loaded them, as [`pair`](Self::pair) says; a producer had them [free](Self::free).
+    /// All lanes have stored or loaded them; a producer had them [free](Self::free).
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         self.next = self.next.wrapping_add(count);
@@ -242,7 +240,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
-        // SYNC POINT: slot released. Pairs with the store of Consumer::release's word, as in Consumer::pop.
+        // SYNC POINT: slot released. Pairs with the store in Consumer::pop.
         self.port.own.consumer.head.load_acquire()
     }
 
@@ -254,8 +252,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     ///
     /// # Safety
     ///
-    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses; or it
-    /// leaves no slot free.
+    /// As [`ring::Producer::accept`](crate::ring::Producer::accept); or `head` leaves no slot free.
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {
@@ -325,8 +322,8 @@ impl<'a, T: RingMessage, M: Machine> Consumer<'a, T, M> {
         Ok(value)
     }
 
-    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their
-    /// words: a load that returned this lap's flag did not return a word that the producer stored after the release.
+    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their words: a
+    /// load that returned this lap's flag did not return a later store of the producer.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]

@@ -1,6 +1,4 @@
-//! Overflow policies of a full ring.
-//!
-//! A [`lossy`](super::lossy) ring always overwrites.
+//! Overflow policies of a full ring. A [`lossy`](super::lossy) ring always overwrites.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -126,7 +124,7 @@ impl<E: Push> OverflowPolicy<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value. An overwriting end is full while a stalled producer or consumer holds the oldest slot.
+    /// [`PushError`] with the value. An overwriting end is full while a stalled handle holds the oldest slot.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item, E::Corrupt>> {
         let mut again = true;
         loop {

@@ -3,9 +3,7 @@ use crate::{RingHeader, Word};
 
 /// The headers of an end: a producer's if `FILLS`, else a consumer's.
 pub(super) struct Port<'a, W: Word, const FILLS: bool> {
-    /// Where the other end's index is polled.
     pub(super) own: &'a RingHeader<W>,
-    /// Where this end's index is published.
     pub(super) peer: &'a RingHeader<W>,
     /// The header says open; drop must close it.
     announced: bool,
@@ -17,7 +15,7 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         Self { own, peer, announced: false }
     }
 
-    /// For a ring in a `static` whose unchanged header says neither open nor closed.
+    /// For a ring in a `static`, whose header says neither open nor closed.
     pub(super) const fn in_static(header: &'a RingHeader<W>) -> Self {
         Self { own: header, peer: header, announced: true }
     }

@@ -28,9 +28,9 @@ pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
     pub(super) state: K::Filling,
     pub(super) port: Port<'a, M::Word, true>,
     pub(super) slots: Slots<'a, K::Slot>,
-    // INVARIANT: end - tail <= capacity, wrapping, and the slots from tail up to end are this end's.
+    // INVARIANT: end - tail <= capacity, wrapping; the slots from tail to end are this end's.
     pub(super) tail: u64,
-    /// The consumer's index as last polled, plus the capacity: one comparison checks for a free slot.
+    /// The consumer's index as last polled, plus the capacity: one comparison finds a free slot.
     pub(super) end: u64,
 }
 

@@ -1,6 +1,4 @@
-//! `PartialEq` of ends: the ends of one ring are equal.
-//!
-//! Only addresses are compared, so ends in two mappings of one ring differ.
+//! `PartialEq` of ends: the ends of one ring are equal, by address: those in two mappings differ.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -20,7 +18,6 @@ use super::{Consumer, Producer, RingFlags, framed, mpmc};
 use crate::{Machine, RingHeader, RmwWord};
 
 impl<K: OneProducer<T, M>, T, M: Machine> Producer<'_, K, T, M> {
-    /// The headers that the ring's producer and consumer poll.
     const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
         [self.port.own, self.port.peer]
     }

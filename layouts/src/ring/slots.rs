@@ -31,7 +31,7 @@ use crate::{Machine, RingMessage, SliceCell, Word};
 /// ```
 #[repr(C)]
 pub struct Slot<W, C> {
-    /// Lap and flag; the ring's kind defines its writer.
+    /// The ring's kind defines its writer.
     pub(super) word: W,
     pub(super) cell: C,
 }
@@ -110,7 +110,7 @@ impl<'a, C> Row<'a, C> {
 }
 
 pub struct Slots<'a, C> {
-    // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
+    // INVARIANT: `mask + 1` slots from here live for 'a, a power of two.
     base: NonNull<C>,
     mask: u64,
     _slots: PhantomData<&'a C>,
@@ -166,7 +166,7 @@ impl<'a, C> Slots<'a, C> {
         _ => None,
     };
 
-    /// Prefetches a slot after `index`, the first of `ready`, so that lines come from the other core in parallel.
+    /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: usize) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -266,7 +266,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
 #[inline(always)]
 fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-    // SAFETY: hints read nothing and never fault. Assembly, because the intrinsic would prefetch for a read.
+    // SAFETY: hints read nothing and never fault. The intrinsic would prefetch for a read.
     unsafe {
         if TO_WRITE {
             core::arch::asm!("prefetchw [{}]", in(reg) line.addr(), options(nomem, nostack, preserves_flags));

@@ -3,7 +3,7 @@
 //! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
 //! 2. Wait-free, by loads and stores only.
 //! 3. `push` and `pop` publish at once; [`Producer::batch`] and [`Consumer::batch`] publish several messages at a time.
-//! 4. Grants ([`Producer::reserve`], [`Consumer::peek`]) work in place.
+//! 4. [`Producer::reserve`] and [`Consumer::peek`] work in place.
 //!
 //! # Two threads
 //!

@@ -41,8 +41,8 @@ pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 ///
 /// # Safety
 ///
-/// Both methods return the same slots with the same contents while the storage lives, also after a move; no other code accesses them. Several threads
-/// may call `as_ref` at once.
+/// Both methods return the same slots with the same contents while the storage lives, also after a move; no other code accesses them. Several
+/// threads may call `as_ref` at once.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -1,9 +1,9 @@
-//! Streams of bytes: the ends of an SPSC ring of `u8` as readers and writers of `std::io` (feature `std`) and `embedded-io`.
+//! The ends of an SPSC ring of `u8` as readers and writers of `std::io` (feature `std`) and `embedded-io`.
 //!
 //! 1. A reader returns `Ok(0)` after the producer was dropped and all its bytes were read. A writer fails with `BrokenPipe` after the consumer was
 //!    dropped.
-//! 2. The `std::io` traits do not block: they fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
-//! 3. The `embedded-io` traits block by contract: these ends poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
+//! 2. The `std::io` traits fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
+//! 3. The `embedded-io` traits poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
 //! 4. An index outside the ring is `InvalidData`.
 
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
@@ -13,7 +13,6 @@ use super::{End, Indexed, spsc};
 use crate::attach::Corrupt;
 use crate::{Machine, RmwWord, SliceCell};
 
-/// Why no byte can be written any more.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -23,16 +22,13 @@ pub enum Broken {
     Corrupt(Corrupt),
 }
 
-/// An end that a stream of bytes is written to.
 #[doc(hidden)]
 pub trait WriteBytes: End {
-    /// Pushes as many bytes as fit; returns their number.
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Corrupt>;
 
-    /// Returns whether there is room, or an error.
     fn has_room(&mut self) -> bool;
 
-    /// Writes as many bytes as fit, at least one; `None` if the ring is full.
+    /// `None` if the ring is full.
     fn try_write(&mut self, bytes: &[u8]) -> Option<Result<usize, Broken>> {
         if bytes.is_empty() {
             return Some(Ok(0));
@@ -44,16 +40,13 @@ pub trait WriteBytes: End {
     }
 }
 
-/// An end that a stream of bytes is read from.
 #[doc(hidden)]
 pub trait ReadBytes: End {
-    /// Pops as many bytes as wait and fit; returns their number.
     fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Corrupt>;
 
-    /// Returns whether bytes wait, or an error.
     fn has_bytes(&mut self) -> bool;
 
-    /// Reads as many bytes as wait and fit, none at the end of the stream; `None` if the ring is empty and open.
+    /// `None` if the ring is empty and open.
     fn try_read(&mut self, into: &mut [u8]) -> Option<Result<usize, Corrupt>> {
         let read = self.read_some(into);
         if read != Ok(0) || into.is_empty() {

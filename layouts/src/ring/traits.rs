@@ -29,16 +29,16 @@ pub trait End: Sized {
     /// [`Corrupt`](crate::attach::Corrupt), or `Infallible` for a ring that only ends in this process write.
     type Corrupt: Corruption;
 
-    /// The longest sleep between two polls of [`is_disconnected`](Self::is_disconnected): for an end whose peer can die without waking it.
+    /// The longest sleep between polls of [`is_disconnected`](Self::is_disconnected), for an end whose peer can die without waking it.
     const LONGEST_SLEEP: Option<Duration> = None;
 
-    /// Returns the two wait words of its ring. A caller that changes them can delay wake-ups, as a peer can, and nothing else.
+    /// Returns the two wait words of its ring. A caller that changes them can only delay wake-ups.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
 
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
-    /// Drops the end, then calls `after` with the other side's wait word, still valid, to wake its sleepers.
+    /// Drops the end, then calls `after` with the other side's wait word, to wake its sleepers.
     fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
@@ -238,7 +238,7 @@ pub trait Follow {
     fn is_disconnected(&self) -> bool;
 }
 
-/// A borrowed end is not closed, so `leave` wakes a sleeper in vain, once.
+/// A borrowed end is not closed: `leave` wakes a sleeper in vain.
 impl<E: End> End for &mut E {
     type Word = E::Word;
     type Corrupt = E::Corrupt;

@@ -2,7 +2,7 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-/// Whether a `T` moves as words. LLVM keeps words in registers; a longer copy stays in memory, and each move on its way repeats it.
+/// LLVM keeps words in registers; a longer copy stays in memory, and each move on its way repeats it.
 const fn is_words<T>() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && matches!(size_of::<T>(), 9..=256) && size_of::<T>().is_multiple_of(8)
 }
@@ -13,11 +13,11 @@ const fn is_words<T>() -> bool {
 #[inline(always)]
 unsafe fn copy_words<T>(from: *const T, to: *mut T) {
     let (from, to) = (from.cast::<MaybeUninit<u64>>(), to.cast::<MaybeUninit<u64>>());
-    // Not a loop, which LLVM would turn into the longer copy.
+    // A loop would become the longer copy.
     macro_rules! copy {
         ($($word:literal)*) => {
             $(if const { size_of::<T>() > 8 * $word } {
-                // SAFETY: within the value, by the condition; a word of it may be uninitialised and unaligned.
+                // SAFETY: within the value; a word of it may be uninitialised and unaligned.
                 unsafe { to.add($word).write_unaligned(from.add($word).read_unaligned()) };
             })*
         };

@@ -1,8 +1,7 @@
 //! Views of a [`Consumer`]'s waiting messages: shared by `&self`, mutable by `&mut self`.
 //!
 //! 1. A view takes no message: the next `pop` returns it, with its changes.
-//! 2. A message is the consumer's until its release. Views borrow the consumer, so nothing is released meanwhile.
-//! 3. A view through `&self` caches no poll: the next `pop` may poll again. [`mpmc`](super::mpmc) rings have no views.
+//! 2. A view through `&self` caches no poll. [`mpmc`](super::mpmc) rings have no views.
 
 use super::chunk::Chunk;
 use super::consumer::Consumer;
@@ -34,7 +33,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         if count == 0 {
             return Err(PopError::Empty);
         }
-        // SAFETY: the message is present, and this end's until it is released, which takes `&mut`.
+        // SAFETY: present, and this end's until it is released, which takes `&mut`.
         Ok(unsafe { &*self.place(index) })
     }
 
@@ -57,12 +56,12 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     #[doc(alias("front_mut", "peek_mut"))]
     pub fn first_mut(&mut self) -> Result<&mut T, PopError<M::Corrupt>> {
         self.peek(1)?;
-        // SAFETY: the message is present and this end's, borrowed exclusively.
+        // SAFETY: present and this end's, borrowed exclusively.
         Ok(unsafe { &mut *self.place(self.head) })
     }
 
-    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or given up. A corrupt ring, which
-    /// `pop` reports, yields none.
+    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or given up. A corrupt ring yields
+    /// none.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -75,7 +74,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// ```
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         let (index, count) = K::seen(self, self.capacity()).unwrap_or((self.head, 0));
-        // SAFETY: so many messages are present, and this end's until they are released, which takes `&mut`.
+        // SAFETY: present, and this end's until they are released, which takes `&mut`.
         (0..count).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
     }
 
@@ -98,7 +97,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// The first `count` messages are present.
     fn exclusive(&mut self, count: usize) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
         let end = &*self;
-        // SAFETY: the messages are present and this end's, borrowed exclusively for as long; each offset comes once.
+        // SAFETY: present and this end's, borrowed exclusively for as long; each offset comes once.
         (0..count).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
     }
 
@@ -155,7 +154,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     fn runs_mut(&mut self, count: usize) -> [&mut [T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: usize| {
-            // SAFETY: `count` initialised slots short of the wrap, this end's, borrowed exclusively; the two runs do not overlap.
+            // SAFETY: `count` filled slots short of the wrap, borrowed exclusively; the two runs do not overlap.
             unsafe { core::slice::from_raw_parts_mut(self.slots.run(index).as_ptr(), count) }
         };
         [run(self.head, first), run(self.head.wrapping_add(first as u64), count - first)]
@@ -180,7 +179,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
         if offset >= self.len() {
             return None;
         }
-        // SAFETY: by the invariant of a chunk the message is present, and this end's, borrowed exclusively.
+        // SAFETY: present by the invariant of a chunk, and borrowed exclusively.
         Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset as u64)) })
     }
 

@@ -32,8 +32,7 @@ impl TelemetryBuffer<u64> {
         (self.depths >> 32) as u32
     }
 
-    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or a relaunch has reset
-    /// the counts.
+    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or after a relaunch.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {

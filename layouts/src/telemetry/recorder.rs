@@ -3,7 +3,7 @@ use core::fmt;
 use super::Shared;
 use crate::{TelemetryBuffer, Word};
 
-/// The writer of a telemetry buffer; [`publish`](Self::publish) writes a record.
+/// The writer of a telemetry buffer.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -44,9 +44,8 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Adds `messages`, each with a latency of `latency_ns` from poll to answer.
-    ///
-    /// `refused` of them were answered as refused and add to [`dropped`](TelemetryBuffer::dropped). No effect if `messages` is 0.
+    /// Adds `messages`, each with a latency of `latency_ns` from poll to answer; of these, `refused` add to [`dropped`](TelemetryBuffer::dropped).
+    /// No effect if `messages` is 0.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;

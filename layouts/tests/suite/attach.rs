@@ -56,7 +56,7 @@ macro_rules! kinds {
 
             pub fn formatted(capacity: u64, start: u64) -> Memory {
                 let memory = Memory::used($flags, capacity, 0xff);
-                // SAFETY: live bytes; no end is attached.
+                // SAFETY: live bytes without ends.
                 unsafe { $format(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 memory
             }
@@ -249,7 +249,7 @@ macro_rules! two_headers_that_disagree {
             let [four, eight, another_eight] = [4, 8, 8].map(header);
             let other = RingHeader::<HostWord>::new::<i64>(&RingLayout::of_kind::<i64>($flags, 8).unwrap(), 0);
             let attach = |own: &RingHeader<HostWord>, peer: &RingHeader<HostWord>| {
-                // SAFETY: eight cells, the most of any header; dropped at once.
+                // SAFETY: eight cells, the most of any header.
                 let producer = unsafe { $kind::Producer::<$($message,)? Host>::new(own, peer, slots) }.err();
                 // SAFETY: as above.
                 let consumer = unsafe { $kind::Consumer::<$($message,)? Host>::new(own, peer, slots) }.err();
@@ -447,7 +447,7 @@ fn a_rejected_format_leaves_memory_unchanged() {
         // SAFETY: within the allocation.
         let base = unsafe { memory.base.add(8) };
         let address = base.as_ptr() as u64;
-        // SAFETY: live bytes; no end is attached.
+        // SAFETY: live bytes without ends.
         let outcome = unsafe { format(base, needed - 8, &memory.layout, 0) };
         assert_eq!(outcome, Err(AttachError::Misaligned { address, align: 128 }));
         for other in KINDS.into_iter().filter(|other| *other != kind) {
@@ -484,7 +484,7 @@ fn indices_of_a_different_lap_are_corrupt() {
         [(0_u64, 0_u64, true), (9, 3, true), (9, 8, false), (u64::MAX, 8, false), (9, 1 << 40, false), (9, 1 << 62, false)]
     {
         for (index, is_one) in [(start.wrapping_add(ahead), is_one), (start.wrapping_sub(ahead), ahead == 0)] {
-            // SAFETY: live bytes; no end is attached.
+            // SAFETY: live bytes without ends.
             unsafe { mpmc::format::<u64, Host>(memory.base, len, &memory.layout, start) }.unwrap();
             Word::store(&memory.header().consumer.head, index);
             Word::store(&memory.header().producer.tail, index);
@@ -500,14 +500,14 @@ fn indices_of_a_different_lap_are_corrupt() {
     );
 }
 
-/// 2^40 abandoned indices precede the first message; the consumer passes each slot at most once.
+/// 2^40 abandoned indices precede the first message.
 macro_rules! passes_over_what_was_given_up {
     ($($name:ident: $kind:ident as $flags:expr;)+) => {$(
         #[test]
         fn $name() {
             let memory = Memory::used($flags, 4, 0);
             for start in [1 << 40, u64::MAX - 1] {
-                // SAFETY: live bytes; no end is attached.
+                // SAFETY: live bytes without ends.
                 unsafe { $kind::format::<u64, Host>(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
                 // SAFETY: formatted bytes; the only ends.

@@ -1,4 +1,4 @@
-//! A framed ring whose peer writes anything: no panic, no byte outside the ring, no frame across the wrap, no endless loop.
+//! A framed ring whose peer writes anything: no panic, no endless loop, no access outside.
 
 use crate::ring_memory;
 

@@ -50,7 +50,6 @@ pub enum Op {
         in_place: bool,
         end: End,
     },
-    /// Into a buffer that is too short by `missing`.
     Pop {
         missing: usize,
     },

@@ -1,5 +1,3 @@
-//! Errors of ends in this process need no arm for `Corrupt`.
-
 use std::convert::Infallible;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -130,7 +128,7 @@ fn an_end_without_corruption_keeps_its_index_at_an_impossible_one() {
     let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(2).unwrap(), 0);
     let slots: [BareSlot<u32>; 2] = [0; 2].map(SlotCell::new);
     let slots = NonNull::from(&slots).cast();
-    // SAFETY: two initialised slots, these ends' only.
+    // SAFETY: initialised, and these ends' only.
     let (mut producer, mut consumer) = unsafe {
         let producer = spsc::Producer::<u32, Local>::over(&header, &header, slots, 2).unwrap();
         (producer, spsc::Consumer::<u32, Local>::over(&header, &header, slots, 2).unwrap())

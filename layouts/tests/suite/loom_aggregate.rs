@@ -19,7 +19,7 @@ struct Memory<const WEAK: u8> {
     slots: Vec<<Loom<WEAK> as Machine>::Cell<u64>>,
 }
 
-// SAFETY: atomic words, slots by the ring's protocol; loom checks whether that suffices.
+// SAFETY: loom checks whether the ring's protocol suffices.
 unsafe impl<const WEAK: u8> Sync for Memory<WEAK> {}
 
 impl<const WEAK: u8> Memory<WEAK> {
@@ -87,7 +87,7 @@ fn two_producers<const WEAK: u8>() {
     got.sort_unstable();
     assert_eq!(got, [1, 2], "lost, doubled or torn");
     drop(consumer);
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -104,7 +104,7 @@ fn one_slot_twice<const WEAK: u8>() {
     let filled = writer.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -124,7 +124,7 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
     let mut consumer = reader.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 

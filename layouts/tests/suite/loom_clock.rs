@@ -11,7 +11,7 @@ const WHOLE: u8 = 0;
 const TORN_ADD: u8 = 1;
 const TORN_EXCHANGE: u8 = 2;
 
-/// Splits read-modify-writes in two: the clock relies on atomicity, not on memory order.
+/// Splits read-modify-writes in two.
 struct Torn<const WHICH: u8>(LoomWord<STRONG>);
 
 // SAFETY: as `LoomWord`.

@@ -1,5 +1,3 @@
-//! Each way to write a lossy ring or a mailbox against each way to read it.
-
 #[allow(dead_code)]
 use crate::loom_machine;
 
@@ -22,7 +20,7 @@ const PAYLOAD_LOADED_RELAXED: u8 = 4;
 struct Watched<const WEAK: u8> {
     word: LoomWord<STRONG>,
     in_slot: bool,
-    /// A reader yields at its fifth poll of the header: loom would explore 128 polls of one tail.
+    /// A reader yields at its fifth poll: loom would explore 128 polls of one tail.
     looks: AtomicU32,
 }
 
@@ -135,15 +133,15 @@ fn meet<const WEAK: u8>(
     drain: fn(&mut Reader<Message, Loom<WEAK>>, Geometry),
 ) {
     let memory = Memory::<WEAK>::new(RingFlags::LOSSY, geometry.capacity);
-    // Attached here: loom remembers only a word's last access, so a writer's own load would hide a reader's race.
+    // Attached here: loom remembers only a word's last access, so a writer's own load would hide a race.
     let mut reader = memory.reader();
-    // SAFETY: the layout's words; the only writer.
+    // SAFETY: the layout's words; only writer.
     let mut writer = unsafe { Writer::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(message(1));
     let writer = thread::spawn(move || fill(&mut writer, geometry));
     drain(&mut reader, geometry);
     writer.join().unwrap();
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -257,7 +255,7 @@ fn a_mailbox<const WEAK: u8>() {
     }
     assert!(!reader.changed());
     writer.join().unwrap();
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -284,7 +282,7 @@ fn a_group_of_words<const WEAK: u8>() {
         "torn or stale: {first:?}"
     );
     writer.join().unwrap();
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -363,7 +361,7 @@ fn two_readers_are_independent() {
     }
     check(1, || {
         let memory = Memory::<STRONG>::new(RingFlags::LOSSY, 1);
-        // SAFETY: the layout's words; the only writer.
+        // SAFETY: the layout's words; only writer.
         let mut writer = unsafe { Writer::<Message, Loom<STRONG>>::new(&memory.header, memory.slots()) }.unwrap();
         let reader = memory.reader();
         writer.push(message(1));
@@ -372,7 +370,7 @@ fn two_readers_are_independent() {
         for reader in readers {
             reader.join().unwrap();
         }
-        // SAFETY: no end is in use.
+        // SAFETY: without ends.
         unsafe { memory.free() };
     });
 }

@@ -123,7 +123,7 @@ unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
 
 pub struct LoomCell<T>(UnsafeCell<T>);
 
-// SAFETY: the pointer of loom's cell, which lives as long.
+// SAFETY: the pointer of loom's cell.
 unsafe impl<T> SlotCell<T> for LoomCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -136,9 +136,8 @@ unsafe impl<T> SlotCell<T> for LoomCell<T> {
     }
 }
 
-/// Explores the model, or runs the whole test in a process of its own; returns whether it explored.
-///
-/// Loom maps stacks for each execution, and models in one process wait for each other's mappings longer than they work.
+/// Explores the model, or runs the whole test in a process of its own, because loom's mappings in one process wait for each other; returns whether
+/// it explored.
 pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bool {
     const ALONE: &str = "RINGMEM_MODEL_ALONE";
     thread_local! {
@@ -150,7 +149,6 @@ pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bo
         explore(preemptions, model);
         return true;
     }
-    // The process has run all models of this test.
     if IS_DONE.replace(true) {
         return false;
     }

@@ -24,7 +24,7 @@ struct Memory<M: Machine> {
     slots: Vec<Slot<M::Word, M::Cell<u64>>>,
 }
 
-// SAFETY: atomic words, slots by the ring's protocol; loom checks whether that suffices.
+// SAFETY: loom checks whether the ring's protocol suffices.
 unsafe impl<M: Machine> Sync for Memory<M> {}
 
 impl<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static> Memory<M> {
@@ -183,7 +183,7 @@ fn assert_whole(went_in: &[Vec<u64>], came_out: &[Vec<u64>]) {
     assert_eq!(came_out, went_in);
 }
 
-/// Dropped only on success: a failed model must not call loom.
+/// A failed model must not call loom.
 struct Kept<H>(ManuallyDrop<H>);
 
 impl<H> Kept<H> {
@@ -263,7 +263,7 @@ fn two_fill<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static, C: Send + 's
     got.extend(rest(&mut consumer.0, 4));
     assert_whole(&[before, one, two], &[got]);
     drop((first, second, consumer));
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -304,11 +304,11 @@ fn two_consumers<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>(
     got.extend(pop(&mut consumer.0, 4));
     assert_whole(&[before, sent], &[got, theirs]);
     drop((producer, other, consumer));
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
-/// The reader has not seen a slot empty before it yields: loom would not show it that again.
+/// Loom would not show a slot again that the reader has seen empty.
 fn leaving<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 2, u64::MAX);
     let mut consumer = Kept::new(memory.consumer());
@@ -330,7 +330,7 @@ fn leaving<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     drop(second);
     writer.join().unwrap();
     reader.join().unwrap();
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -348,7 +348,7 @@ fn attaching<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     take_side(Side::Writer);
     let late = Kept::new(memory.producer::<MPMC>());
     drop((late, others.join().unwrap()));
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -384,7 +384,7 @@ macro_rules! pairs {
                 move || $shape::<Loom<WEAK>>(scene, $fill, $drain)
             }
 
-            /// Claims order no memory: strong exchanges would hide a relaxed release of a slot. Every strong execution is also one of this machine.
+            /// Claims order no memory: strong exchanges would hide a relaxed release of a slot.
             #[test]
             $(#[$long])?
             fn every_message_arrives_once_whole_and_in_order() {

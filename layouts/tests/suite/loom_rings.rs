@@ -1,4 +1,4 @@
-//! Each pair of operations that can meet on SPSC, flagged and framed rings, except copies of plain bytes, which loom cannot watch.
+//! Each pair of operations that can meet on SPSC, flagged and framed rings, except copies of plain bytes.
 
 use crate::loom_machine;
 
@@ -38,7 +38,7 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: atomic words, slots by the ring's protocol; loom checks whether that suffices.
+// SAFETY: loom checks whether the ring's protocol suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
@@ -154,7 +154,7 @@ macro_rules! scenes {
             writer.join().unwrap();
             assert!(!receive(&mut consumer, geometry.work, 0), "more came out than went in");
             assert_eq!(consumer.head(), geometry.end);
-            // SAFETY: no end is in use.
+            // SAFETY: without ends.
             unsafe { memory.free() };
         }
 
@@ -167,11 +167,11 @@ macro_rules! scenes {
                 assert!(send(&mut producer, ONE_HEADER.work, 0));
             });
             take_side(Side::Reader);
-            // SAFETY: the only consumer. Its peer attached before: loom remembers only a word's last access, so a writer's load would hide a race.
+            // SAFETY: the only consumer. Its peer attached before, as in `loom_lossy`.
             let mut consumer = unsafe { consumer(memory) };
             receive(&mut consumer, ONE_HEADER.work, 0);
             writer.join().unwrap();
-            // SAFETY: no end is in use.
+            // SAFETY: without ends.
             unsafe { memory.free() };
         }
 
@@ -194,11 +194,11 @@ macro_rules! scenes {
             let mut producer = unsafe { producer(memory) };
             send(&mut producer, geometry.work, before);
             reader.join().unwrap();
-            // SAFETY: no end is in use.
+            // SAFETY: without ends.
             unsafe { memory.free() };
         }
 
-        /// The reader has not seen the message before it yields: loom would not show it the word again. Only close and check are weakened.
+        /// The reader has not seen the message before it yields: loom would not show it the word again.
         fn leaving<M: Machine<Corrupt = Corrupt> + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only ends.
@@ -213,7 +213,7 @@ macro_rules! scenes {
             take_side(Side::Writer);
             drop(producer);
             reader.join().unwrap();
-            // SAFETY: no end is in use.
+            // SAFETY: without ends.
             unsafe { memory.free() };
         }
 
@@ -400,7 +400,7 @@ macro_rules! values {
             insist(|| consumer.is_disconnected());
             assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "{LEFT}");
             writer.join().unwrap();
-            // SAFETY: no end is in use.
+            // SAFETY: without ends.
             unsafe { memory.free() };
         }
 
@@ -451,16 +451,16 @@ mod spsc {
         let mut sent = 0;
         while sent < messages {
             let polled = producer.poll();
-            // SAFETY: polled on this ring by this thread.
+            // SAFETY: just polled.
             let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: within the `free` slots after the tail.
+                // SAFETY: a free slot.
                 producer.slot(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
             }
-            // SAFETY: that many were written.
+            // SAFETY: all written.
             unsafe { producer.advance(count) };
-            // SAFETY: stored at once; its slots are done.
+            // SAFETY: stored once, after its slots.
             M::Word::publish_all([unsafe { producer.publication() }]);
             sent += count;
             if count == 0 {
@@ -473,15 +473,15 @@ mod spsc {
         let mut seen = 0;
         while seen < messages {
             let polled = consumer.poll();
-            // SAFETY: polled on this ring by this thread.
+            // SAFETY: just polled.
             let count = unsafe { consumer.accept(polled) }.unwrap() as u64;
             for offset in 0..count {
-                // SAFETY: within the `count` filled slots after the head.
+                // SAFETY: a filled slot.
                 assert_eq!(consumer.slot(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
-            // SAFETY: that many were read.
+            // SAFETY: all read.
             unsafe { consumer.advance(count) };
-            // SAFETY: stored at once; its slots are done.
+            // SAFETY: stored once, after its slots.
             M::Word::publish_all([unsafe { consumer.publication() }]);
             seen += count;
             if count == 0 {
@@ -536,11 +536,11 @@ mod flagged {
         let mut sent = 0;
         while sent < messages {
             let polled = producer.poll();
-            // SAFETY: polled on this ring by this thread.
+            // SAFETY: just polled.
             let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: within the `free` slots after the tail.
+                // SAFETY: a free slot.
                 producer.row().at(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
                 if offset > 0 {
                     // SAFETY: not the first, and written.
@@ -548,9 +548,9 @@ mod flagged {
                 }
             }
             if count > 0 {
-                // SAFETY: stored once, after all slots and flags of its batch.
+                // SAFETY: stored once, after slots and flags.
                 M::Word::publish_all([unsafe { producer.publication() }]);
-                // SAFETY: that many were written and published.
+                // SAFETY: all written and published.
                 unsafe { producer.advance(count) };
             } else {
                 thread::yield_now();
@@ -568,9 +568,9 @@ mod flagged {
                 assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             if count > 0 {
-                // SAFETY: that many were available and read.
+                // SAFETY: all available and read.
                 unsafe { consumer.advance(count) };
-                // SAFETY: stored once; its slots are done.
+                // SAFETY: stored once, after its slots.
                 M::Word::publish_all([unsafe { consumer.publication() }]);
             } else {
                 thread::yield_now();

@@ -8,7 +8,7 @@ use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Laun
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
-/// Yields after an odd value, the sequence of an unfinished record: loom would explore 128 reads of the same half.
+/// Yields after an odd sequence: loom would explore 128 reads of the same half.
 struct Patient<const WEAK: u8>(LoomWord<WEAK>);
 
 // SAFETY: as `LoomWord`.
@@ -122,7 +122,7 @@ struct Block<const WEAK: u8> {
     payload: LoomCell<u64>,
 }
 
-// SAFETY: atomic words order the payload; loom checks whether that suffices.
+// SAFETY: loom checks whether the words order the payload.
 unsafe impl<const WEAK: u8> Sync for Block<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Block<WEAK> {}
@@ -155,11 +155,11 @@ impl<const WEAK: u8> Block<WEAK> {
         unsafe { HostSide::prepare(&self.block, &LAUNCH) }
     }
     fn device(&self) -> DeviceSide<'_, LoomWord<WEAK>> {
-        // SAFETY: one single-threaded kernel per model.
+        // SAFETY: one kernel per model.
         unsafe { DeviceSide::attach(&self.block, LAUNCH.epoch) }
     }
     fn write(&self) {
-        // SAFETY: the other side reads after it has seen a word; loom checks whether that suffices.
+        // SAFETY: the other side reads after it has seen a word, as loom checks.
         self.payload.with_mut(|payload| unsafe { payload.write(7) });
     }
     fn read(&self) -> u64 {

@@ -36,7 +36,7 @@ const VERTEX: Vertex = Vertex { position: [1.0, 2.0, 3.0], colour: 0xff00_00ff }
 fn exchanged<T: RingMessage>(value: T) -> T {
     let header = RingHeader::<HostWord>::new::<T>(&RingLayout::of::<T>(2).unwrap(), u64::MAX);
     let slots: [BareSlot<T>; 2] = [T::zeroed(); 2].map(SlotCell::new);
-    // SAFETY: header and two initialised slots are these ends' only.
+    // SAFETY: initialised, and these ends' only.
     unsafe {
         let mut producer = spsc::Producer::<T, Host>::new(&header, &header, NonNull::from(&slots).cast()).unwrap();
         let mut consumer = spsc::Consumer::<T, Host>::new(&header, &header, NonNull::from(&slots).cast()).unwrap();

@@ -1,4 +1,4 @@
-//! Memory of exactly one ring, also for fuzz targets: a sanitizer detects an access outside.
+//! Memory of exactly one ring: a sanitizer detects an access outside.
 #![allow(dead_code, reason = "each program uses a part")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -40,21 +40,20 @@ impl Memory {
         Layout::from_size_align(layout.size().next_multiple_of(8) as usize, layout.align() as usize).unwrap()
     }
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout; initialised atomic words.
+        // SAFETY: initialised words of its layout.
         unsafe { self.base.cast().as_ref() }
     }
     pub fn words(&self) -> &[HostWord] {
-        // SAFETY: initialised words, accessed atomically while ends exist.
+        // SAFETY: as above, accessed atomically.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.len().div_ceil(8) as usize).as_ref() }
     }
-    /// The words of a slot.
     pub fn slot(&self, index: u64) -> &[HostWord] {
         let size = self.layout.slot_size() as usize / 8;
         let first = (index & (self.layout.capacity() - 1)) as usize * size + self.layout.slots_offset() as usize / 8;
         &self.words()[first..][..size]
     }
     pub fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: initialised bytes; tests write words only between an end's operations.
+        // SAFETY: initialised; tests write words between an end's operations only.
         unsafe { from_raw(self.base, self.len()) }
     }
 }

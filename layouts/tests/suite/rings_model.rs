@@ -102,7 +102,7 @@ models! {
 }
 
 thread_local! {
-    /// Dropped numbers in order. Not in the values: a double drop should be counted, not crash.
+    /// Not in the values: a double drop should be counted, not crash.
     static DROPPED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static BOMB: Cell<Option<usize>> = const { Cell::new(None) };
 }

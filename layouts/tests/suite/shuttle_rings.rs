@@ -1,4 +1,4 @@
-//! Longer runs of every ring than loom can enumerate, in random schedules.
+//! Longer runs of every ring than loom can enumerate.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -95,7 +95,7 @@ impl<T> ShuttleCell<T> {
     }
 }
 
-// SAFETY: the pointer of its cell, which lives as long.
+// SAFETY: the pointer of its cell.
 unsafe impl<T> SlotCell<T> for ShuttleCell<T> {
     fn new(value: T) -> Self {
         Self { visited: AtomicBool::new(false), value: UnsafeCell::new(value) }
@@ -115,7 +115,7 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: atomic words, slots by the ring's protocol; shuttle checks whether that suffices.
+// SAFETY: shuttle checks whether the ring's protocol suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
@@ -141,7 +141,7 @@ impl<M: Machine, S> Memory<M, S> {
     }
 }
 
-/// Dropped only on success: a failed model must not call shuttle.
+/// A failed model must not call shuttle.
 struct Kept<H>(ManuallyDrop<H>);
 
 impl<H> Drop for Kept<H> {
@@ -257,12 +257,12 @@ macro_rules! drain {
 fn spsc_ring<const BROKEN: u8>() {
     type Ring<const BROKEN: u8> = Memory<Shuttle<BROKEN>, ShuttleCell<u64>>;
     let memory = Ring::<BROKEN>::new(RingFlags::SPSC, |cell, _| cell);
-    // SAFETY: `CAPACITY` cells with values; the only ends.
+    // SAFETY: cells with values; the only ends.
     let producer = unsafe { spsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above.
     let consumer = unsafe { spsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer], vec![consumer], |producer, messages, way| fill!(producer, messages, way,), |consumer, way| drain!(consumer, way));
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -270,7 +270,7 @@ type Slotted<const BROKEN: u8> = Memory<Shuttle<BROKEN>, Slot<ShuttleWord<BROKEN
 
 fn flagged_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::FLAGGED, |cell, _| Slot::new(Word::new(0), cell));
-    // SAFETY: `CAPACITY` slots with values; the only ends.
+    // SAFETY: slots with values; the only ends.
     let producer = unsafe { flagged::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above.
     let consumer = unsafe { flagged::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
@@ -280,7 +280,7 @@ fn flagged_ring<const BROKEN: u8>() {
         |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap()),
         |consumer, way| drain!(consumer, way),
     );
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -299,7 +299,7 @@ fn mpsc_ring<const BROKEN: u8>() {
     // SAFETY: as above; the only consumer.
     let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 
@@ -318,7 +318,7 @@ fn mpmc_ring<const BROKEN: u8>() {
             values[..count].to_vec()
         }
     });
-    // SAFETY: no end is in use.
+    // SAFETY: without ends.
     unsafe { memory.free() };
 }
 

@@ -20,7 +20,7 @@ macro_rules! with_ends {
     };
 }
 
-/// A consumer whose producer publishes its last bytes and is dropped just before the check for it.
+/// The producer is dropped, after its last bytes, just before the check for it.
 struct Late {
     consumer: Owned<spsc::Consumer<'static, u8, Local>>,
     producer: RefCell<Option<Owned<spsc::Producer<'static, u8, Local>>>>,
@@ -73,7 +73,7 @@ impl Memory {
 
     fn ends(&self) -> (spsc::Producer<'_, u8, Host>, spsc::Consumer<'_, u8, Host>) {
         let slots = NonNull::from(&self.slots).cast();
-        // SAFETY: header and four initialised slots are these ends' only.
+        // SAFETY: initialised, and these ends' only.
         unsafe {
             let producer = spsc::Producer::new(&self.header, &self.header, slots).unwrap();
             (producer, spsc::Consumer::new(&self.header, &self.header, slots).unwrap())

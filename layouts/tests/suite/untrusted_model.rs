@@ -141,7 +141,6 @@ fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
 #[derive(Clone, Debug)]
 enum Hostile {
     Do(Op),
-    /// Distance from this end's index.
     Index {
         producer: bool,
         ahead: u64,

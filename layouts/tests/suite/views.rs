@@ -144,7 +144,7 @@ fn iter_skips_leading_abandoned_slots() {
 fn a_view_of_a_corrupt_ring_is_empty() {
     let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4).unwrap(), 0);
     let slots: [BareSlot<u64>; 4] = [1, 2, 3, 4].map(SlotCell::new);
-    // SAFETY: header and four initialised slots are this consumer's only.
+    // SAFETY: initialised, and this consumer's only.
     let mut consumer = unsafe { spsc::Consumer::<u64, Host>::new(&header, &header, NonNull::from(&slots).cast()) }.unwrap();
     for tail in [5, u64::MAX, 1 << 63] {
         Word::store(&header.producer.tail, tail);

@@ -1,5 +1,3 @@
-//! [`Backend`] over the driver.
-
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;

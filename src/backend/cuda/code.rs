@@ -12,7 +12,7 @@ pub(super) mod number {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 }
 
-/// True if context or driver is unusable: no queued operation executes any more.
+/// No queued operation executes any more.
 pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }

@@ -1,8 +1,7 @@
 //! Copies: the driver call for each pair of memory locations.
 //!
-//! Blocking copies use a lane, queued ones the stream. Between host memories the processor copies, when queued in a host function: the
-//! driver's own copy blocks the caller. Pageable memory is staged: see `staged.rs`. Without host functions, a pageable source is read at
-//! the call, and a queued copy to pageable memory blocks. Between devices the copy is direct with peer access, else staged by the driver.
+//! Between host memories the processor copies, when queued in a host function: the driver's own copy blocks the caller. Pageable memory is staged:
+//! see `staged.rs`. Without host functions, a pageable source is read at the call, and a queued copy to pageable memory blocks.
 //!
 //! A blocking copy of one word uses the lane's pinned word: the host then accesses memory by one load or store. Managed memory that the
 //! host must not access counts as device memory.
@@ -62,7 +61,6 @@ impl Shared {
         Ok(Ends { to, from, way })
     }
 
-    /// Only the driver may access the memory.
     pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,
@@ -151,7 +149,6 @@ impl Shared {
         })
     }
 
-    /// If a later call fails, the bytes are tainted.
     pub(super) fn write_queued(
         &self,
         queue: &Queue,

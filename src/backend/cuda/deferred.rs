@@ -22,14 +22,12 @@ use crate::backend::{Block, Uses};
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// 0 avoids the lock.
     count: AtomicUsize,
     values: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Already marked as freed.
     blocks: Vec<(Uses, Block)>,
     going: Vec<Range<u64>>,
     values: Vec<Value>,

@@ -32,13 +32,13 @@ const NON_BLOCKING: u32 = 1;
 
 /// Failed queries in a row before the driver's error is returned.
 pub(super) const TRIES: u32 = 1000;
-/// One per copy engine (usually two), and one to follow on each.
+/// Two per copy engine, of which a device usually has two.
 const LANES: usize = 4;
 
-/// As many pageable copies overlap their steps: a device has two copy engines.
+/// One per copy engine.
 const STAGERS: usize = 2;
 
-/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
+/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows.
 const STREAMS: usize = 26;
 
 /// The copy takes longer than its calls.
@@ -52,7 +52,6 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// [`STAGING`] bytes for each stream and stager.
     pub stagings: Arc<Pieces>,
     pub words: Arc<Pieces>,
     pub residents: Residents,
@@ -64,7 +63,6 @@ pub(super) struct Device {
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
-    /// In use while another reference exists.
     stagers: Mutex<Vec<Arc<Stager>>>,
     freed: Condvar,
     is_left: AtomicBool,
@@ -145,7 +143,6 @@ impl Device {
             // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
-        // The next call finds it bound.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -189,7 +186,6 @@ impl Device {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // They use the caller's memory: waits for completion, a broken context, or `TRIES` failed answers.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
@@ -212,7 +208,6 @@ impl Device {
         over.map(|()| value)
     }
 
-    /// `None` if the driver does not answer.
     fn is_idle(&self, lane: &Lane) -> Option<bool> {
         // SAFETY: the lane's own stream.
         match unsafe { self.calls.cuStreamQuery(lane.stream()) } {

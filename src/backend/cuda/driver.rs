@@ -1,4 +1,4 @@
-//! [`Driver`]: the driver's library, opened here because cudarc's first call panics without a driver, and its devices.
+//! [`Driver`]: the driver's library, opened here because cudarc's first call panics without a driver.
 
 use core::error::Error as _;
 use core::fmt;
@@ -115,7 +115,6 @@ impl Driver {
         Ok(device)
     }
 
-    /// 0 for a negative value.
     pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
         let mut value = 0;
         // SAFETY: writes one integer.

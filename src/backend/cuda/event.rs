@@ -1,4 +1,4 @@
-//! [`Event`]: a reusable driver event. The context must be bound for every call.
+//! [`Event`]: a reusable event. The context must be bound for every call.
 
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,6 @@ pub(super) struct Events {
     idle: Mutex<Vec<Handle<CUevent_st>>>,
 }
 
-/// Returns to its pool when the last reference is dropped.
 pub(super) struct Event {
     handle: Handle<CUevent_st>,
     home: Arc<Events>,

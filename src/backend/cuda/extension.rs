@@ -1,5 +1,3 @@
-//! [`Extension`] over the driver.
-
 use core::time::Duration;
 use std::thread;
 

@@ -1,5 +1,3 @@
-//! [`Facts`]: a device's attributes, and its capabilities.
-
 use cudarc::driver::sys::CUdevice;
 use ringmem_layouts::ring::mpmc::SystemAtomics;
 use std::vec::Vec;
@@ -25,7 +23,6 @@ pub(super) struct Facts {
 
 const SCOPED: u32 = 7;
 
-/// A large page of a device.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 impl Facts {

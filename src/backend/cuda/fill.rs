@@ -1,7 +1,6 @@
 //! Fills: the calls for a pattern.
 //!
 //! A pattern that repeats every byte or every 4 aligned bytes is a memset; any other up to 8 bytes is copied once and doubled.
-//! `backend/fill.rs` fills wider elements.
 
 use core::ptr::NonNull;
 

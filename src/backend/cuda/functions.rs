@@ -16,7 +16,6 @@ use crate::Result;
 
 #[derive(Default)]
 pub(super) struct Functions {
-    /// Locked while a function runs.
     is_stopped: Mutex<bool>,
 }
 
@@ -28,7 +27,7 @@ impl Functions {
         }
     }
 
-    /// Waits for a running function. Later ones do nothing.
+    /// Waits for a running function.
     pub fn stop(&self) {
         *self.is_stopped() = true;
     }

@@ -1,5 +1,3 @@
-//! Interoperation with cudarc: contexts, streams, memory, registration.
-
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::{self, NonNull};

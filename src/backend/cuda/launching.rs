@@ -14,7 +14,7 @@ use super::queue::{Queue, State};
 pub(super) struct Launching {
     /// Read by slow launches, written by calls that would wait for a kernel.
     lock: RwLock<()>,
-    /// Persistent kernels, launched or about to be, and holders of [`Alone`].
+    /// Persistent kernels, and holders of [`Alone`].
     reasons: AtomicUsize,
     /// Calls of other libraries that may launch kernels.
     foreign: AtomicUsize,
@@ -22,7 +22,7 @@ pub(super) struct Launching {
 
 pub(super) struct Reason<'a>(&'a Launching);
 
-/// Another library may launch kernels. Holds no lock: the call may wait for another thread of this process.
+/// Holds no lock: the call may wait for another thread of this process.
 #[cfg(feature = "nccl")]
 pub(super) struct Foreign<'a>(&'a Launching);
 

@@ -1,5 +1,3 @@
-//! Allocation and release.
-
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;

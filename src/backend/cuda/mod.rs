@@ -101,7 +101,6 @@ struct Shared {
     id: u64,
     driver: Driver,
     settings: Settings,
-    /// By ordinal; set at first use.
     devices: Vec<OnceLock<Arc<Device>>>,
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
@@ -249,7 +248,6 @@ impl Shared {
         self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
     }
 
-    /// `None` in a fork.
     fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
         if !process::is_home() {
             return None;
@@ -277,7 +275,6 @@ impl Shared {
         id
     }
 
-    /// An unlisted stream has executed everything.
     fn is_reached(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
     }

@@ -76,7 +76,6 @@ impl Shared {
             None => {
                 let there = self.devices.iter().map(|_| OnceLock::new()).collect();
                 let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
-                // On the others at their first launch.
                 let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
                 self.images().push(Arc::clone(&loaded));
@@ -161,7 +160,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Finds a thread's last kernels without a lock, since none is unloaded before the backend's end.
+    /// Finds a thread's last kernels without a lock.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
@@ -190,7 +189,6 @@ impl Shared {
     }
 }
 
-/// With the [stamp](super::recent::Stamp) of the lookup.
 #[derive(Clone, Copy)]
 struct Known {
     stamp: u64,

@@ -70,7 +70,6 @@ impl Pieces {
         let place = match idle {
             Some(place) => place,
             None => {
-                // It may be slow.
                 let block = locked(self.calls, self.bytes * self.together, 0)?;
                 let mut held = self.held();
                 held.blocks.push(Place(block));

@@ -1,5 +1,3 @@
-//! Prefetches of and advice about managed memory.
-
 use super::queue::Lasts;
 use super::tally::Done;
 use super::{CudaBackend, Shared};

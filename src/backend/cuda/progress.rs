@@ -1,5 +1,3 @@
-//! Completion of operations of a [`Queue`].
-
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use std::sync::Arc;
@@ -46,7 +44,6 @@ impl Queue {
             Err(error) if is_final(&error) => self.end(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.troubles = state.troubles.saturating_add(1);
-                // It may still be executing.
                 state.silent = (state.troubles > TRIES).then_some((call, code));
             }
             Err(_) => {}

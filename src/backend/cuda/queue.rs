@@ -36,7 +36,6 @@ use crate::{Error, Result};
 
 /// An operation of this size takes 5 us or more and gets its own event: earlier waits should not include it.
 const LARGE: u64 = 64 << 10;
-/// Small operations per event.
 const RUN: u64 = 32;
 /// Outstanding events at which `push` polls.
 const MANY: usize = 64;
@@ -90,7 +89,6 @@ pub(super) struct Lent {
 pub(super) struct State {
     pub last: u64,
     pub events: VecDeque<(u64, Arc<Event>)>,
-    /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
     pub done: VecDeque<(u64, Done)>,
     pub lent: VecDeque<(u64, Lent)>,
@@ -109,7 +107,6 @@ pub(super) struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
-    /// Bounded by a transfer.
     Bytes(u64),
     /// Bounded by another stream's kernel.
     Wait,
@@ -131,7 +128,6 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The number that fails, if a call failed after another.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }
@@ -141,7 +137,6 @@ impl Making<'_> {
         self.staging.ok_or(Error::Closed { what: "stream" })
     }
 
-    /// `None` if all are in use.
     pub fn stager(&mut self) -> Option<Arc<Stager>> {
         self.lent.stager = self.queue.device.idle_stager();
         self.lent.stager.clone()

@@ -40,7 +40,7 @@ impl<O> Ranges<O> {
     }
 
     /// Host addresses outside are pageable memory.
-    // Inlined to stay in registers: storing bytes and reading words stalls store forwarding.
+    // Inlined to stay in registers.
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = place.address();
@@ -62,7 +62,6 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// `None` for a part.
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
         self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
     }

@@ -90,7 +90,6 @@ impl Resident {
         Self { ticket, groups, share: fit.share() }
     }
 
-    /// Loads, and the number of multiprocessors with each.
     fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
         let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
         let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));

@@ -56,7 +56,7 @@ impl Shared {
             None => Ok(()),
         };
         let wait = |making: &mut Making<'_>, event: usize, on| match &stager {
-            // SAFETY: both are live. Recording the event again does not change what this call waits for.
+            // SAFETY: both are live.
             Some(stager) => making.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
             None => Ok(()),
         };
@@ -72,7 +72,6 @@ impl Shared {
             let begin = index * STAGING;
             let len = STAGING.min(bytes - begin);
             let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
-            // The driver's end, and the host function's.
             let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
             *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
             let copy = |making: &mut Making<'_>| making.call(|_| self.issue(&Ends { to, from, way: ends.way }, len, &queue.device, caller));

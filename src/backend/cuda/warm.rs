@@ -1,5 +1,4 @@
-//! Uses the driver's lazily loaded kernels and engines once: fills, copies within a device, uploads, downloads, publications, host
-//! functions, pools. Loading may wait for every running kernel.
+//! Uses each of the driver's lazily loaded kernels and engines once, because loading may wait for every running kernel.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -52,8 +51,7 @@ impl Device {
         let half = address + HALF as u64;
         // SAFETY: the lane's own word; nothing is queued.
         unsafe { word.write(0) };
-        // SAFETY: within the memory, which is freed later; the lane's word until it is synchronised. A failed call does not prevent the
-        // next.
+        // SAFETY: within the memory, which is freed later; the lane's word until it is synchronised.
         let outcomes = unsafe {
             [
                 calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),

@@ -1,5 +1,3 @@
-//! Allocation of blocks.
-
 use std::io;
 
 use super::HostBackend;
@@ -13,7 +11,6 @@ use crate::error::LimitOf;
 use crate::{Error, Result};
 
 pub(super) enum Owner {
-    /// Offset in the device's arena.
     Arena(u64),
     Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
 }

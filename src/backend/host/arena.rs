@@ -30,7 +30,6 @@ pub(super) struct Arena {
     capacity: u64,
     window: u64,
     space: Mutex<Space>,
-    /// Of managed memory, in bytes.
     page: u64,
     place: Place,
     /// INVARIANT: contains `capacity` bytes from `place` on.
@@ -95,7 +94,6 @@ impl Arena {
         self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    /// The pager's lock keeps the log in the order of moves.
     pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         self.reserve(&mut self.space(), bytes, align, evicted)
     }

@@ -1,5 +1,3 @@
-//! [`Backend`] over simulated devices.
-
 use core::cell::Cell;
 use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,7 +73,6 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
-        // In a fork, a lock's holder may not exist.
         if !shared.process.is_this() {
             return Ok(());
         }
@@ -115,7 +112,6 @@ unsafe impl Backend for HostBackend {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
         };
-        // As above, no stream.
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
                 self.close_stream(id);
@@ -126,7 +122,6 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
-        // A fork has no stream threads.
         if !self.shared.process.is_this() {
             return;
         }

@@ -1,5 +1,3 @@
-//! [`Builder`].
-
 use core::fmt;
 use std::sync::Arc;
 use std::vec::Vec;

@@ -1,5 +1,3 @@
-//! Frees and drops after uses.
-
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicUsize, fence};
@@ -16,7 +14,6 @@ use crate::backend::{Block, Uses};
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// 0 avoids the lock.
     count: AtomicUsize,
     gone: Condvar,
 }
@@ -69,7 +66,6 @@ impl Deferred {
     }
 
     fn give_back(&self, shared: &Shared, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
-        // A fork has no thread that is freeing.
         if !shared.process.is_this() {
             return;
         }

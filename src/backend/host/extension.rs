@@ -1,5 +1,3 @@
-//! [`Extension`] over simulated devices.
-
 use core::sync::atomic::Ordering::Relaxed;
 use core::task::Waker;
 use core::time::Duration;

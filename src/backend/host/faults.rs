@@ -207,7 +207,6 @@ impl Faults {
 #[derive(Default)]
 pub(super) struct Plan {
     calls: [AtomicU64; Verb::ALL.len()],
-    /// False avoids the lock.
     is_armed: AtomicBool,
     rules: Mutex<Vec<(Verb, Fault, u64)>>,
 }

@@ -207,7 +207,6 @@ impl Model {
 impl Times {
     fn end(&self, ticket: Ticket) -> u64 {
         let ends = self.streams.get(&ticket.stream).map(|line| &line.ends[..]).unwrap_or_default();
-        // Number 0 precedes all.
         let last = ends.len().min(usize::try_from(ticket.number).unwrap_or(usize::MAX));
         last.checked_sub(1).map_or(0, |last| ends[last])
     }

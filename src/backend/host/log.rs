@@ -1,5 +1,3 @@
-//! The log of calls.
-
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 

@@ -14,7 +14,6 @@ unsafe impl Sync for Place {}
 
 const PAGE: usize = 4096;
 
-/// Zeroed, without other references.
 pub(super) struct Mapping {
     /// INVARIANT: `len` mapped bytes begin here, at least 1.
     place: Place,

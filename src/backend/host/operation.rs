@@ -1,5 +1,3 @@
-//! The operations of a stream.
-
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -43,7 +41,6 @@ pub(super) enum Operation {
     After {
         stream: Arc<Queue>,
         number: u64,
-        /// The other stream had an earlier kernel at that time.
         may_last: bool,
     },
 }

@@ -25,7 +25,6 @@ pub(super) struct Pager {
     page: u64,
     /// No page is on two devices; the log has the order of moves.
     moving: Mutex<()>,
-    /// 0 lets host accesses skip the locks.
     resident: AtomicU64,
 }
 

@@ -1,5 +1,3 @@
-//! Peer access between devices.
-
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;

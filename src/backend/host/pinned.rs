@@ -1,5 +1,3 @@
-//! The budget of pinned memory.
-
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -41,7 +39,6 @@ impl Budget {
 /// Returns the machine's memory in bytes, if the system reports it.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
-    // Only on Linux.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

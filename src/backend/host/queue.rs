@@ -1,5 +1,3 @@
-//! A stream: a thread that executes queued operations in order.
-
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
@@ -32,7 +30,6 @@ pub(super) struct Item {
 
 type Numbered = (u64, Option<Item>);
 
-/// Completion times of recorded numbers, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
@@ -266,7 +263,6 @@ impl Queue {
         }
     }
 
-    /// A waker's panic is counted.
     fn wake(&self, shared: &Shared) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {

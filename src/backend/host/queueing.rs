@@ -1,5 +1,3 @@
-//! The steps of a call.
-
 use std::sync::Arc;
 
 use super::HostBackend;
@@ -31,7 +29,6 @@ impl HostBackend {
         self.watched_call(&facts, run)
     }
 
-    /// Keeps the other path short.
     #[cold]
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {

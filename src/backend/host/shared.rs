@@ -1,5 +1,3 @@
-//! Shared by a backend, its streams and its memory.
-
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -164,7 +162,6 @@ pub(super) struct Group<'a> {
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // Freed blocks stay allocated until then.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
@@ -189,7 +186,6 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// The awaited thread must be scheduled.
     fn pause(&self, times: u32) {
         match times {
             0..100 => core::hint::spin_loop(),

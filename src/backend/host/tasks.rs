@@ -1,5 +1,3 @@
-//! Tasks that wait for operations.
-
 use core::task::Waker;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -4,7 +4,6 @@ use std::fmt::{self, Formatter};
 
 use super::text;
 
-/// In the order of their first field.
 pub(super) struct Parties {
     named: Vec<(&'static str, String)>,
 }
@@ -58,7 +57,6 @@ fn party(writer: &str) -> &str {
     writer.split([',', ':']).next().unwrap_or(writer).trim()
 }
 
-/// Of other parties than host and device.
 const OTHERS: usize = 5;
 
 pub(super) const STYLE: &str = "

@@ -1,5 +1,4 @@
-//! A byte map: eight bytes per row, fields as boxes in their writer's colour, 64-byte lines at the right. Long fields' inner rows are
-//! omitted; tooltips have all facts.
+//! A byte map with 64-byte lines at the right. Long fields' inner rows are omitted; tooltips have all facts.
 
 mod colours;
 mod rows;
@@ -12,10 +11,8 @@ use colours::Parties;
 use rows::{ROW, Row, Rows};
 
 const BYTE: usize = 76;
-/// For offsets.
 const LEFT: usize = 64;
 const WIDTH: usize = LEFT + ROW * BYTE + 80;
-/// Title, legend, ruler.
 const TOP: usize = 84;
 const BOTTOM: usize = 24;
 
@@ -102,7 +99,6 @@ impl<'a> Map<'a> {
         let (x, width) = (LEFT + from % ROW * BYTE, (to - from) * BYTE);
         let y = TOP + self.rows.top(from / ROW);
         if to - from >= 4 {
-            // The type gets the rest.
             let side = (width * 5 / 8).min(path.chars().count() * 8 + 8);
             label("name", path, (x + 10, y + 21), 13, side, f)?;
             label("kind end", &format!("{kind} · {writer}"), (x + width - 10, y + 21), 11, width - side - 32, f)?;
@@ -114,7 +110,6 @@ impl<'a> Map<'a> {
         writeln!(f, "</g>")
     }
 
-    /// Two boxes if the rows do not touch.
     fn outline(&self, start: usize, end: usize) -> impl Display {
         let (first, last) = (start / ROW, (end - 1) / ROW);
         let (from, to) = (LEFT + start % ROW * BYTE, LEFT + ((end - 1) % ROW + 1) * BYTE);
@@ -187,9 +182,7 @@ fn widest(start: usize, end: usize) -> (usize, usize) {
     if second.1 - second.0 > first.1 - first.0 { second } else { first }
 }
 
-/// Scales the text down, then shortens it.
 fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: usize, f: &mut Formatter<'_>) -> fmt::Result {
-    // A character's width is 0.6 of its size.
     let length = words.chars().count().max(1);
     let size = size.min((width * 10 / 6 / length).max(9));
     let room = (width * 10 / 6 / size).max(2);

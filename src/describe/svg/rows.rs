@@ -1,14 +1,10 @@
-//! The rows of a byte map, and their positions.
-
 use std::ops::Range;
 
-/// Bytes of a row.
 pub(super) const ROW: usize = 8;
 
 /// In pixels.
 const SHOWN: usize = 34;
 const MARK: usize = 22;
-/// Whole rows of a field that are all shown.
 const MOST: usize = 4;
 
 /// In pixels.
@@ -60,7 +56,6 @@ impl Rows {
         })
     }
 
-    /// With the pixels of visible rows; a mark splits a line.
     pub fn lines(&self, length: usize) -> Vec<(usize, Range<usize>)> {
         let mut lines: Vec<(usize, Range<usize>)> = Vec::new();
         for row in self.iter() {
@@ -83,7 +78,6 @@ mod tests {
 
     #[test]
     fn inner_rows_of_a_long_field_become_one_mark() {
-        // Thirteen rows, eleven omitted.
         let rows = Rows::new(136, [0..8, 8..24, 24..128, 128..136].into_iter());
         let shown: Vec<(usize, usize)> = rows
             .iter()
@@ -106,7 +100,6 @@ mod tests {
     fn a_field_of_few_rows_is_shown_whole() {
         assert_eq!(Rows::new(32, once(0..32)).height(), 4 * SHOWN);
         assert_eq!(Rows::new(40, once(0..40)).height(), 2 * SHOWN + MARK);
-        // Four of the rows are whole.
         assert_eq!(Rows::new(48, once(4..44)).height(), 6 * SHOWN);
         assert_eq!(Rows::new(3, once(0..3)).height(), SHOWN);
     }

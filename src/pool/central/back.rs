@@ -1,5 +1,3 @@
-//! Frees: to the heap, to the pending frees, or to a central free list.
-
 use core::{mem, ptr};
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -68,7 +66,6 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Adds entries without open uses to the central free list; returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
         let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {
@@ -140,7 +137,6 @@ impl<M: Memory> Central<M> {
 
     /// Frees all blocks in thread caches and central free lists; returns their number.
     pub(super) fn empty_caches(&self) -> usize {
-        // Exact blocks are not cached.
         if self.options.is_exact {
             return 0;
         }

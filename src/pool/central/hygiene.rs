@@ -1,5 +1,3 @@
-//! The contents of a block at its allocation.
-
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Central;
@@ -60,7 +58,6 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// For an entry without queued operations.
     fn refuse(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
             self.give_one(&Uses::from(entry.used), entry);

@@ -100,7 +100,6 @@ impl<M: Memory> Compaction<'_, M> {
             let (&at, _) = self.holes.range(..place).find(|(at, hole)| hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
-            // Taken meanwhile.
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
             let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {

@@ -23,7 +23,6 @@ struct Sums {
     cached: Cached,
 }
 
-/// Returned blocks outside the heap.
 #[derive(Clone, Copy, Default)]
 struct Cached {
     bytes: u64,
@@ -162,7 +161,6 @@ mod tests {
     use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
 
-    /// The caches' order of reading allows this.
     #[test]
     fn statistics_stay_valid_if_a_free_is_read_before_its_alloc() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
@@ -178,7 +176,6 @@ mod tests {
         let figures = pool.shared.figures(&torn);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.live), (0, 0, 0));
         assert_eq!(figures.internal_waste(), 0.0);
-        // In reverse: allocations are read, then all blocks returned.
         pool.trim_to(0);
         let figures = pool.shared.figures(&before);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.internal_waste()), (0, 0, 0.0));

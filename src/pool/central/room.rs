@@ -1,5 +1,3 @@
-//! Allocation after a cache miss: the ways to make room, cheapest first.
-
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
 use core::iter;
@@ -228,7 +226,6 @@ impl<M: Memory> Central<M> {
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refused));
             let slab = match slab(bytes, slab_align) {
-                // A longer slab contains an aligned address.
                 Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
                 outcome => outcome,
             };
@@ -239,7 +236,6 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Adds a slab and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
@@ -276,7 +272,6 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// Reserves room for all blocks or none.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;

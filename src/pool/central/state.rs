@@ -1,5 +1,3 @@
-//! [`State`]: the data under the lock of a pool.
-
 use std::collections::{BTreeSet, HashMap};
 use std::vec::Vec;
 
@@ -8,7 +6,6 @@ use crate::pool::cache::Entry;
 use crate::pool::heap::{Given, Heap};
 use crate::pool::tag::Tag;
 
-/// Later than every clock value.
 pub(super) const UNDATED: u64 = u64::MAX;
 
 pub(super) struct Slab {
@@ -32,7 +29,6 @@ pub(super) struct State {
     pub moving: u32,
     /// Numbers of upstream allocations whose memory is neither available nor given up.
     pub growing: Vec<u64>,
-    /// The next one's number.
     pub growths: u64,
     pub refusals: u64,
     /// Bytes of slabs and direct blocks, also during their allocation; at most the limit.
@@ -47,7 +43,7 @@ impl State {
         self.emptied(given)
     }
 
-    /// Performs all deferred frees. Returns the emptied slabs, for the caller to date.
+    /// Performs all deferred frees; returns the emptied slabs.
     pub fn settle(&mut self) -> Vec<u32> {
         let mut emptied = Vec::new();
         while let Some(given) = self.heap.free_next_deferred() {

@@ -1,5 +1,3 @@
-//! Trims: empty slabs return to the upstream memory.
-
 use core::time::Duration;
 use std::collections::HashSet;
 use std::vec::Vec;

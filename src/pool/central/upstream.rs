@@ -1,5 +1,3 @@
-//! Blocks of the upstream memory, reserved within the limit.
-
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,3 @@
-//! [`Base`]: the alignment of a slab's addresses.
-
 use super::{LARGEST_ALIGN, UNIT};
 use crate::backend::Block;
 
@@ -38,7 +36,6 @@ impl Base {
     }
 }
 
-/// In units, if slabs serve it.
 pub(super) const fn align_units(align: u64) -> Option<u32> {
     match align {
         0..=UNIT => Some(1),

@@ -27,7 +27,6 @@ impl Lists {
     /// Returns the part's index in the list.
     pub fn add(&mut self, part: PartId, size: u32) -> u32 {
         let list = list_of(size);
-        // Fewer parts than 2^32 exist.
         let place = self.parts[list].len() as u32;
         self.parts[list].push(part);
         self.steps[list / STEPS] |= 1 << (list % STEPS);
@@ -85,7 +84,6 @@ impl Lists {
 }
 
 const fn list_of(size: u32) -> usize {
-    // Small sizes have their own lists.
     if size < STEPS as u32 {
         return size as usize;
     }
@@ -94,7 +92,6 @@ const fn list_of(size: u32) -> usize {
     (shift as usize + 1) * STEPS + step
 }
 
-/// The first list whose parts all suffice.
 const fn list_above(size: u32) -> Option<usize> {
     let is_least = size < STEPS as u32 || size.trailing_zeros() >= size.ilog2() - STEP_BITS;
     let list = list_of(size) + !is_least as usize;

@@ -1,5 +1,3 @@
-//! [`Held`]: a lease of a slot's value.
-
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
@@ -19,9 +17,7 @@ pub(crate) trait Mode {
 pub(crate) trait Alone: Mode {}
 
 pub(crate) enum Read {}
-/// Concurrent requests fail.
 pub(crate) enum Write {}
-/// For a copy's duration: concurrent requests wait.
 pub(crate) enum Move {}
 
 impl Mode for Read {
@@ -105,8 +101,6 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
         Held { table: Table::Owned(slots), slot: this.slot, index: this.index, _mode: PhantomData }
     }
 
-    /// Drops the value, except in a forked process.
-    ///
     /// # Safety
     ///
     /// The gate gave the value to the caller.

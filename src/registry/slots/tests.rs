@@ -161,7 +161,6 @@ fn an_owned_lease_keeps_the_table() {
     assert_eq!(drops.load(Relaxed), 1);
 }
 
-/// Returns the outcome of `ask`, which waits for the move on another thread.
 fn during_a_move<R: Send>(slots: &Arc<Slots<i32>>, ask: impl FnOnce(Index) -> R + Send) -> R {
     let index = put(slots, 1);
     let mut moved = slots.briefly(index).expect("live");

@@ -179,7 +179,6 @@ fn remove_abandoned(path: &Path) {
     }
 }
 
-/// `.NAME.PID-N.ringmem-partial` or `.PID-N.ringmem-partial`.
 fn is_temporary(name: &[u8]) -> bool {
     let Some(stem) = name.strip_prefix(b".").and_then(|name| name.strip_suffix(SUFFIX.as_bytes())) else { return false };
     let numbers = stem.rsplit(|&byte| byte == b'.').next().unwrap_or(stem);

@@ -1,5 +1,3 @@
-//! [`Sink`]: memory, or a committed file ([`FileSink`]).
-
 mod file;
 
 use std::io;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Cause, Source, fill};
 use crate::path::named;
 
-/// A regular file, read by `pread`: mapped, it could end the process by shrinking. A job fails if its length changes.
+/// A regular file, read by `pread`: mapped, it could end the process by shrinking.
 ///
 /// ```
 /// use ringmem::streaming::FileSource;

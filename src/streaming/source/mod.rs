@@ -1,5 +1,3 @@
-//! [`Source`]: memory, a file ([`FileSource`], or `Mapped` on Unix), or a reader ([`Sequential`]).
-
 mod file;
 #[cfg(unix)]
 mod mapped;

@@ -1,5 +1,3 @@
-//! `Stream` and `Sink` of `Vec<u8>`.
-
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,14 +9,14 @@ use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) that ends with the other side's drop; errors repeat.
+    /// As [`into_stream`](Self::into_stream), for bytes.
     pub fn into_bytes_stream(self) -> ByteStream<E, P> {
         ByteStream { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
+    /// As [`into_sink`](Self::into_sink), for bytes.
     pub fn into_bytes_sink(self) -> ByteSink<E, P> {
         ByteSink { waiting: Some(self), place: Place::new(), message: None, refused: None }
     }

@@ -1,5 +1,3 @@
-//! Holds one copy or host function of a stream.
-
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::driver::Driver;

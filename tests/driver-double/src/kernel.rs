@@ -1,5 +1,3 @@
-//! A kernel, with a host thread per block.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;

@@ -6,12 +6,10 @@
 //! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
 //! 4. `cuLaunchKernel` runs the host build of the PTX's entry, with a thread per block; or the PTX itself, in a machine that checks it.
 //! 5. A call that may wait forever on a real driver waits here too, then aborts with the reason.
-//! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's
-//!    errors.
+//! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's errors.
 //! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of stream-ordered memory are ordered
 //!    by an event, the legacy rule, or an observation of the host, never by chance.
-//! 8. [`ringmem_double_hold`] holds one copy or host function.
-//! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
+//! 8. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
 //! Not modelled: speed, pools' addresses, advice on managed memory. In a kernel's host build, only
 //! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.
@@ -35,14 +33,13 @@
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | by number of `CUdevice_attribute`; `NUMBER=-`: unknown |
 //!
-//! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls of 83 `MANAGED_MEMORY`, 89
-//! `CONCURRENT_MANAGED_ACCESS`, 95 `COOPERATIVE_LAUNCH`, 98 `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and
-//! 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if it is 0.
+//! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls of the attributes 83, 89, 95, 98, 99,
+//! 115 and 122 fail if it is 0.
 //!
 //! # Loading
 //!
-//! [`library`] links the shared object from this package's archive. `libcuda.so.1` may be a real driver: begin `LD_LIBRARY_PATH` with the folder of
-//! [`libraries`]. [`without`] makes an older driver without some functions. The Rust library has a separate state; use one of them per process.
+//! `libcuda.so.1` may be a real driver: begin `LD_LIBRARY_PATH` with the folder of [`libraries`]. The Rust library has a separate state; use one of
+//! them per process.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
@@ -129,11 +126,7 @@ pub fn library() -> Result<&'static Path, &'static io::Error> {
     LIBRARY.get_or_init(|| link("ringmem_driver_double", "libcuda.so", exports)).as_deref()
 }
 
-/// Links a double's shared library from its archive, next to this program; returns its path.
-///
-/// # Errors
-///
-/// As [`library`].
+/// Links a double's shared library from its archive, next to this program; returns its path. Fails as [`library`].
 pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let built = program.parent().unwrap_or(Path::new("."));
@@ -167,11 +160,7 @@ pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library].
-///
-/// # Errors
-///
-/// As [`library`].
+/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library]. Fails as [`library`].
 #[cfg(unix)]
 pub fn libraries() -> io::Result<PathBuf> {
     let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;

@@ -1,5 +1,3 @@
-//! Advice about managed memory, by page, without effect: pages do not migrate.
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::block::ALIGN;

@@ -1,5 +1,3 @@
-//! Handles, which are never reused, and their objects.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

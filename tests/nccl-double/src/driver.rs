@@ -1,5 +1,3 @@
-//! The driver double's functions that operations consist of.
-
 use std::ffi::c_void;
 use std::sync::OnceLock;
 

@@ -1,5 +1,3 @@
-//! Communicators, and where operations meet.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::slice;

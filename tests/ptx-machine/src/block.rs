@@ -1,5 +1,3 @@
-//! A block's lanes, in an order that a seed decides.
-
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! [`Memory`], under the PTX memory model. The host's accesses are not observed. Three mechanisms find mistakes:
+//! [`Memory`], under the PTX memory model. Three mechanisms find mistakes:
 //!
 //! 1. Two lanes: vector clocks compare accesses of the same bytes. Unordered ones are a race, unless both are
 //!    reads, or both are strong and in each other's scope.

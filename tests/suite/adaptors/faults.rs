@@ -1,5 +1,3 @@
-//! Every adaptor over every other; each backend call fails in turn.
-
 use std::sync::Arc;
 use std::time::Instant;
 use std::{array, thread};

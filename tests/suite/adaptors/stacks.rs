@@ -1,5 +1,3 @@
-//! Pairs and triples of adaptors over every memory; every allocation and free fails once.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 

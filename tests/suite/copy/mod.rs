@@ -16,7 +16,6 @@ fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(4 << 20))
 }
 
-/// 1 us; 10 GB/s pinned, 5 pageable, 100 in the device, 20 in the host.
 fn modelled() -> Builder {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments.last().copied().unwrap_or(0));
     let link = Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns };

@@ -1,5 +1,3 @@
-//! Each backend call fails in turn: only the named frame is lost.
-
 use std::collections::BTreeMap;
 
 use ringmem::Error;

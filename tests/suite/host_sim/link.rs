@@ -5,7 +5,6 @@ use ringmem::memory::{Device, GpuBuffer, Host};
 
 use super::*;
 
-/// 1 us; 10 GB/s pinned, 5 pageable, 100 in the device, 20 in the host, 10 between devices.
 fn link() -> Link {
     let kernel_ns = Arc::new(|name: &str, arguments: &[u64]| if name == "increment" { arguments[1] } else { 7 });
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns }

@@ -1,5 +1,3 @@
-//! Each backend call of a mirror fails once, and changes no state, element or memory.
-
 use ringmem::error::MirrorFault;
 
 use ringmem::Error;

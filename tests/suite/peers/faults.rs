@@ -1,5 +1,3 @@
-//! Each backend call fails once: both ends are returned, and the next try succeeds.
-
 use super::*;
 
 const CALLS: [(Verb, u64); 4] = [(Verb::Allocate, 4), (Verb::Copy, 23), (Verb::After, 23), (Verb::Wait, 23)];

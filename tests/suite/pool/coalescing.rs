@@ -1,5 +1,3 @@
-//! Deferred coalescing in heaps of many parts is not observable.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

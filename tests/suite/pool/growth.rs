@@ -1,5 +1,3 @@
-//! Requests while another thread allocates a slab.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

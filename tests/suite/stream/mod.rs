@@ -39,7 +39,6 @@ fn pinned(backend: &Clean, bytes: usize) -> PinnedBuffer<u8> {
     PinnedBuffer::new(Pinned::new(backend, 0), bytes).expect("room")
 }
 
-/// 1 us, 10 bytes per ns pinned, 5 pageable, 100 within a device, 20 within the host, 4 between devices.
 fn link() -> Link {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments[0]);
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 4.0, kernel_ns }

@@ -1,5 +1,3 @@
-//! Each backend call fails once: the run stops at a chunk boundary, and continues there.
-
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

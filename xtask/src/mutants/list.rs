@@ -9,9 +9,7 @@
 //! > ringmem-layouts suite loom_aggregate::a_slot_is_reused_after_its_release
 //! ```
 //!
-//! The lines `+` replace the lines `-` at the first place after the text of `@`, or, without `@`, at the only place in the file. Both must be an
-//! expression or whole statements without `let`, outside of `const fn`; the `+` may be missing. `>` names a package, a test program (`lib` for unit
-//! tests) and the test that must fail.
+//! CONTRIBUTING.md explains the lines. The code must be outside of `const fn`; the `+` may be missing.
 
 use std::fmt;
 

@@ -196,7 +196,6 @@ impl Link {
         Self { endpoint: here, state, carried }
     }
 
-    /// Returns the bytes that the link has carried, in both directions.
     pub fn carried(&self) -> u64 {
         self.carried.load(SeqCst)
     }

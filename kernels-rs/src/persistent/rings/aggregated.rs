@@ -12,14 +12,13 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, COMMAND_POLL_ROUNDS, Handler};
 
-/// Lane 0 reserves output slots for all lanes, by one read-modify-write per batch.
+/// Lane 0 reserves output slots, by one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: Producer<'a, O, M, M::Word>,
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I, O, M> for Aggregated<'a, I, O, M> {
-    /// Address of the [`Aggregate`].
     type Places = u64;
 
     #[inline(always)]
@@ -35,7 +34,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring; the other producers are groups of this launch, with the same counters.
+        // SAFETY: as above; the other producers are groups of this launch, with the same counters.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity, shared) };
         Ok(Self { input, output })
     }
@@ -60,7 +59,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         let (tail, begin, count) = (lanes.broadcast(tail), lanes.broadcast(begin), lanes.broadcast(count));
         let whole = lanes.broadcast(u64::from(whole)) != 0;
         lanes.barrier();
-        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that lane 0 acquired visible to all lanes.
+        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that it acquired visible to all lanes.
         unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         if !whole {
             return Err(Corrupt);

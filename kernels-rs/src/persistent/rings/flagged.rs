@@ -17,7 +17,7 @@ where
 {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
-    /// Messages seen and not yet answered.
+    /// Not yet answered.
     seen: u64,
 }
 
@@ -34,7 +34,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring; its only producer.
+        // SAFETY: as above; its only producer.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -93,11 +93,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         // SAFETY: present, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: published at once; since the barrier all slots are written and all other flags are set.
+            // SAFETY: published at once; since the barrier all slots are written and all other flags set.
             let answers = unsafe { self.output.publication() };
             // SAFETY: as above; no lane accesses the input's slots.
             let slots = unsafe { self.input.publication() };
-            // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
+            // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);
         }
         // SAFETY: free, by `take`, and published by lane 0.

@@ -28,7 +28,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring; its only producer.
+        // SAFETY: as above; its only producer.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -37,7 +37,6 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
-        // Polls an index only if the known one is not enough.
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available() as u64);
@@ -51,7 +50,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         }
         let (tail, head) = (lanes.broadcast(tail), lanes.broadcast(head));
         lanes.barrier();
-        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that lane 0 acquired visible to all lanes.
+        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that it acquired visible to all lanes.
         let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         // SAFETY: as above.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
@@ -76,7 +75,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
             let answers = unsafe { self.output.publication() };
             // SAFETY: as above.
             let slots = unsafe { self.input.publication() };
-            // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::poll and Producer::poll.
+            // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::poll and Producer::poll.
             M::Word::publish_all([answers, slots]);
         }
         Ok(())

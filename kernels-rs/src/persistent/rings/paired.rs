@@ -1,5 +1,4 @@
-//! [`Paired`]: two rings with a flag in each word. A lane polls the words that it moves: one load and one store of 16 bytes per
-//! pair, without a fence.
+//! [`Paired`]: two rings with a flag in each word. A lane polls the words that it moves, by one load and one store of 16 bytes per pair.
 
 use core::mem::ManuallyDrop;
 
@@ -13,16 +12,15 @@ use crate::Lanes;
 use crate::persistent::{Handler, Split};
 use crate::probe::Pairs;
 
-/// The lower half of a word.
 const PART: u64 = u32::MAX as u64;
 
 /// Returns each message. Never dropped: code that closes an announced end would remain.
 pub struct Paired<'a, T, M: Pairs> {
     input: ManuallyDrop<Consumer<'a, T, M>>,
     output: ManuallyDrop<Producer<'a, T, M>>,
-    /// This lane's pair of the last messages taken.
+    /// This lane's pair.
     held: [u64; 2],
-    /// Messages seen and not yet answered.
+    /// Not yet answered.
     seen: u64,
 }
 
@@ -34,14 +32,13 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
         (lane / Self::each::<L>(), lane % Self::each::<L>())
     }
 
-    /// Lanes per message.
     #[inline(always)]
     const fn each<L: Lanes>() -> u64 {
         let (pairs, width) = (pairs_of::<T>(), L::WIDTH as u64);
         if pairs < width { pairs } else { width }
     }
 
-    /// Loads a pair; returns whether both words belong to the message.
+    /// Returns also whether both words belong to the message.
     #[inline(always)]
     fn load(&self, message: u64, within: u64) -> ([u64; 2], bool) {
         // SAFETY: `within` is below the message's pairs.
@@ -71,11 +68,11 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: checked, mapped for the whole ring; its only producer.
+        // SAFETY: as above; its only producer.
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // Lanes may have read different heads, but must decide alike. With no free slot, the first answer polls for all lanes.
+        // Lanes may have read different heads, but must decide alike: with no free slot, the first answer polls for all.
         let full = output.next_index().wrapping_sub(output.capacity() as u64);
         // SAFETY: frees no slot.
         unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
@@ -112,7 +109,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         0
     }
 
-    /// Answers: each word is stored by one lane, and published by that store.
+    /// Each word is stored by one lane, and published by that store.
     #[inline(always)]
     unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
         let (message, first) = Self::place(lanes);

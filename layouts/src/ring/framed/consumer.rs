@@ -19,7 +19,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.capacity() - self.len()
     }
 
-    /// Returns the bytes known to wait, including lengths and padding; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes known to wait; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.distance(self.seen) as usize * WORD
@@ -111,7 +111,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
             return Err(PopError::TooSmall { needed: len });
         }
         let payload = self.slots.run::<u64>(payload).cast::<u8>();
-        // SAFETY: `find` checked that `len` bytes before the wrap are published, so initialised and this end's; `into` is as long.
+        // SAFETY: `find` checked that `len` bytes before the wrap are published; `into` is as long.
         unsafe { payload.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), len) };
         self.index = next;
         Ok(len)

@@ -33,7 +33,6 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) index: u64,
     pub(super) seen: u64,
     pub(super) published: u64,
-    /// Unpublished messages of a batch.
     pub(super) pending: u64,
 }
 
@@ -91,7 +90,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
         let capacity = large_enough(&layout)?;
-        // SAFETY: the caller's promise; the cells were checked against `len`.
+        // SAFETY: as above; the cells were checked against `len`.
         unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -165,7 +164,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         largest(self.slots.capacity()) as usize
     }
 
-    /// Returns the used bytes, including lengths, padding and an unfinished batch; at most the capacity.
+    /// Returns the used bytes, with an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD

@@ -4,7 +4,7 @@
 //! 2. Messages are 8-byte aligned.
 //! 3. A message of up to [`Producer::largest`] fits an empty ring at every position.
 //! 4. Wait-free.
-//! 5. A length is read once, and checked first.
+//! 5. A length is read once, then checked.
 //! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays.
 //!
 //! `free`, `available` and `len` are bytes, including lengths and padding.
@@ -39,8 +39,8 @@
 //! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
-//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. A marker is published with its frame
-//! and skips less than half of the ring; any other is corrupt.
+//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. A marker is published with its frame and
+//! skips less than half of the ring.
 
 mod consumer;
 mod end;
@@ -91,13 +91,11 @@ pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
     RingLayout::of_kind::<u64>(RingFlags::FRAMED, if bytes < SMALLEST * word { 0 } else { bytes / word })
 }
 
-/// Bytes of the largest message.
 #[inline(always)]
 const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64
 }
 
-/// Words of a frame.
 #[inline(always)]
 const fn frame(bytes: u64) -> u64 {
     (bytes + 2 * WORD as u64 - 1) / WORD as u64

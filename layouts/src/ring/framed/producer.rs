@@ -49,8 +49,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(())
     }
 
-    /// Pushes copies of `messages` up to the first error, and publishes them together, also if the iterator panics; returns their number and the
-    /// error.
+    /// Pushes copies of `messages` up to the first error, and publishes them together, also if the iterator panics; returns their number.
     ///
     /// # Errors
     ///
@@ -124,7 +123,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     {
         let start = self.make_room(message.len())?;
         let payload = self.payload(start);
-        // SAFETY: `make_room` found that many free bytes before the wrap: this end's, and not referenced elsewhere.
+        // SAFETY: `make_room` found that many free bytes before the wrap: this end's, not referenced elsewhere.
         unsafe { payload.as_ptr().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
         self.fill(start, message.len());
         Ok(())
@@ -142,7 +141,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     #[inline(always)]
     fn fill(&mut self, start: u64, len: usize) {
         if start != self.index {
-            // SAFETY: `make_room` found this word free, so it is this end's.
+            // SAFETY: `make_room` found this word free.
             self.slots.at(self.index).with_mut(|word| unsafe { word.write(SKIP) });
         }
         // SAFETY: as above.
@@ -199,7 +198,7 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len == 0
     }
 
-    /// Returns the cell at byte `8 * place`, for machines whose cells are not plain bytes.
+    /// Returns the cell at byte `8 * place`, as [`Message::word`](super::Message::word).
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
@@ -220,7 +219,7 @@ where
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's while borrowed; initialised since attaching.
+        // SAFETY: by the invariant `len` free bytes before the wrap, this end's while borrowed; initialised since attaching.
         unsafe { core::slice::from_raw_parts(self.producer.payload(self.start).as_ptr(), self.len) }
     }
 }

@@ -87,9 +87,10 @@ impl<T, M: Machine> Clone for Turns<'_, T, M> {
 impl<T, M: Machine> Copy for Turns<'_, T, M> {}
 
 impl<'a, T, M: Machine> Turns<'a, T, M> {
+    ///
     /// # Safety
     ///
-    /// For `'a`, `capacity` slots at `slots` are shared by this protocol only; `capacity` is a power of two that fits `usize`.
+    /// For `'a`, only this protocol shares `capacity` slots at `slots`, a power of two that fits `usize`.
     pub(in crate::ring) const unsafe fn new(
         header: &'a RingHeader<M::Word>,
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
@@ -99,25 +100,26 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Self { header, slots: unsafe { Slots::new(slots, capacity) } }
     }
 
+    ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid, initialised, and shared by this protocol only.
+    /// For `'a`, only this protocol shares `len` valid, initialised bytes at `base`.
     pub(in crate::ring) unsafe fn from_raw(kind: RingFlags, base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(kind, base, len)? };
-        // SAFETY: as many slots as the layout says lie within `len`.
+        // SAFETY: the slots of the layout lie within `len`.
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Rejects words of wrong laps: a handle would skip them one by one. Handles may be active.
+    /// Rejects words of wrong laps, which a handle would skip one by one. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
-        // Acquire: shows each slot's state when the tail passed it, or a later one.
+        // Acquire: shows each slot as the tail passed it, or later.
         let (head, tail) = (header.consumer.head.load(), header.producer.tail.load_acquire());
         let corrupt = Err(AttachError::Corrupt(Corrupt { head, tail, capacity }));
         if tail.wrapping_sub(head).wrapping_add(NEVER) > 2 * NEVER {
@@ -197,7 +199,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Where a consumer continues after the slot of `index` was given up: no message is more than a capacity before the tail.
+    /// Continues after the slot of `index` was given up: no message is more than a capacity before the tail.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
@@ -245,7 +247,7 @@ pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machi
 /// The caller claimed the slot for the index of that word and has not written it.
 #[inline(always)]
 pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
-    // SAFETY: claimed, so no other handle accesses it until its word is full.
+    // SAFETY: claimed: no other handle accesses it until its word is full.
     slot.cell.with_mut(|place| unsafe { value::write(place, value) });
     // SYNC POINT: slot published. Pairs with Turns::look and run, Mpsc::next and seen, and ManyProducer::evict.
     slot.word.store_release(full);
@@ -253,10 +255,10 @@ pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u
 
 /// # Safety
 ///
-/// The caller claimed the slot when it was full, for the index of that word, and has not taken its message.
+/// The caller claimed the full slot, for the index of that word, and has not taken its message.
 #[inline(always)]
 pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
-    // SAFETY: full when claimed, acquired by the claimer; no other handle accesses it until its word is free.
+    // SAFETY: claimed, full and acquired; no other handle accesses it until its word is free.
     let value = slot.cell.with(|place| unsafe { value::read(place) });
     // SYNC POINT: slot released. Pairs with Turns::look and run.
     slot.word.store_release(taken);
@@ -281,7 +283,7 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     }
     for place in 0..layout.capacity() {
         let offset = layout.slots_offset() + place * layout.slot_size();
-        // SAFETY: within the layout's size and so `len`; a slot begins with its word, aligned as the layout is.
+        // SAFETY: within the layout's size and so `len`; a slot begins with its aligned word.
         let word = unsafe { base.add(offset as usize).cast::<M::Word>().as_ref() };
         word.store(free(first_use(start, place, layout.capacity()), layout.capacity()));
     }
@@ -377,7 +379,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         consumer.turns().len().min(most)
     }
 
-    /// Skips slots that were given up. Slots of a forgotten batch wait for `next`: a word must not be released twice.
+    /// Skips slots that were given up. Slots of a forgotten batch wait for `next`, or a word would be released twice.
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         let turns = consumer.turns();
         let mut index = consumer.head;
@@ -406,7 +408,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
             if turns.is_before(word, turns.full(consumer.head)) {
                 return Err(PopError::Empty);
             }
-            // Already free for the next lap: release the taken slots first, in order.
+            // Free for the next lap: first release the taken slots, in order.
             Self::release(consumer);
             consumer.head = turns.after_given_up(consumer.head);
             consumer.state.released = consumer.head;
@@ -466,7 +468,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         self.state.released = index.wrapping_add(1);
     }
 
-    /// For `len` and hints only: words hand over the slots.
+    /// For `len` and hints only.
     #[inline(always)]
     fn tell(&self) {
         self.port.peer.consumer.head.store(self.head);
@@ -514,9 +516,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     }
 }
 
-/// Proof that compare-exchange on a ring's words is atomic between a CPU and a GPU.
-///
-/// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`.
+/// Proof that compare-exchange on a ring's words is atomic between a CPU and a GPU: not over PCIe, unless the device reports
+/// `hostNativeAtomicSupported`.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -547,8 +548,7 @@ impl SystemAtomics {
     ///
     /// # Safety
     ///
-    /// Every agent that attaches with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
-    /// one device alone.
+    /// Every agent that attaches with this proof reaches the memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or one device alone.
     #[must_use]
     pub const unsafe fn assume() -> Self {
         Self(())

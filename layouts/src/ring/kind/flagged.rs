@@ -40,8 +40,7 @@ impl<T, M: Machine> Kind<T, M> for Flagged {
 }
 
 pub struct Filling {
-    // INVARIANT: none of the producer's free slots has the flag of its index. Slots from here to its tail are written, and only the first
-    // of them lacks its flag.
+    // INVARIANT: no free slot of the producer has the flag of its index. Slots from here to its tail are written; only the first lacks its flag.
     published: u64,
 }
 
@@ -61,7 +60,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // A producer may have left flags after an unpublished message; the next one would publish them.
+        // Flags after an unpublished message would be published by the next one.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -86,7 +85,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         let slot = producer.slots.at(producer.tail);
-        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers checked.
+        // SAFETY: this end's while `free` is not 0, as callers checked.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         if producer.tail != producer.state.published {
             // Read only after the first flag was acquired.

@@ -119,7 +119,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         producer.slots.prefetch_ahead::<true>(producer.tail, producer.free());
-        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers checked.
+        // SAFETY: by the invariant this end's while `free` is not 0, as callers checked.
         unsafe { A::write(producer.slots.at(producer.tail), value) };
         producer.tail = producer.tail.wrapping_add(1);
     }
@@ -168,7 +168,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
 pub struct Emptying {
     pace: Pace,
-    // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
+    // INVARIANT: tail - head <= capacity, wrapping; the slots from head to tail are initialised and this end's.
     tail: u64,
     /// A batch has not ended; if forgotten, its slots are unreleased.
     is_held: bool,
@@ -242,8 +242,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
-        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers checked; advancing prevents a second
-        // read.
+        // SAFETY: by the invariant initialised and this end's while `available` is not 0, as callers checked; advancing prevents a second read.
         let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -264,7 +263,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // A redundant store would take the line from the other end.
+        // As in `flush`.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             Self::release(consumer);
@@ -279,7 +278,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Unconditional: one field less in a loop's registers.
+        // As in `settle`.
         if consumer.state.is_held {
             Self::release(consumer);
         }
@@ -317,7 +316,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
         let (head, rest) = values[..count].split_at(first);
         for (index, run) in [(self.tail, head), (self.tail.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
-            // SAFETY: `run` ends before the wrap and within the free slots, which are this end's.
+            // SAFETY: `run` is before the wrap and within the free slots.
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
         self.tail = self.tail.wrapping_add(count as u64);
@@ -403,11 +402,11 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         let (head, rest) = values[..count].split_at_mut(first);
         for (index, run) in [(self.head, head), (self.head.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
-            // SAFETY: `run` ends before the wrap and within the filled slots, which are initialised and this end's.
+            // SAFETY: `run` is before the wrap and within the filled slots.
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
         self.head = self.head.wrapping_add(count as u64);
-        // A redundant store would take the line from the other end; a forgotten batch may have left slots.
+        // As in `push_slice`.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }
@@ -467,7 +466,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
+    /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier ordered that load before this lane's accesses.
     #[inline(always)]
     pub unsafe fn accept(&mut self, tail: u64) -> Result<usize, Corrupt> {
         self.accepted(tail)

@@ -1,10 +1,9 @@
 //! A ring with one writer that never waits and overwrites the oldest message, and any number of readers.
 //!
 //! 1. `push` always succeeds. Readers write nothing.
-//! 2. For each reader, every message is either read once, in order and whole, or counted as lost: read + lost = written.
-//! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message it was overwriting. [`Reader::latest`]
-//!    retries [`TRIES`] times, then returns [`LatestError::Busy`].
-//! 4. Messages are copied word by word. A malicious writer can cause any message or error, but no access outside the ring.
+//! 2. For each reader, every message is either read once, in order and whole, or counted as lost.
+//! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message it was overwriting.
+//! 4. A malicious writer can cause any message or error, but no access outside the ring.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

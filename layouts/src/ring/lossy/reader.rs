@@ -44,7 +44,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a header followed by its slots, at the oldest message; to start at a newer one, call [`skip`](Self::skip).
+    /// Attaches to a header followed by its slots, at the oldest message.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads as many messages as fit; returns their number. An overrun after the first of them ends the call, and the next call reports it.
+    /// Reads as many messages as fit; returns their number. An overrun after the first ends the call; the next call reports it.
     ///
     /// # Errors
     ///
@@ -204,9 +204,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         waiting - kept
     }
 
-    /// Returns a copy of the newest message and its number, from 1; it stays unread.
-    ///
-    /// With a capacity of 1 it is `Busy` whenever the writer writes.
+    /// Returns a copy of the newest message, which stays unread, and its number, from 1. With a capacity of 1 it is `Busy` whenever the writer
+    /// writes.
     ///
     /// # Errors
     ///

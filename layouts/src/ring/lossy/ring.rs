@@ -122,7 +122,7 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 #[repr(C, align(8))]
 pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
-/// At least a slot's words: an array length cannot be computed from `T` yet.
+/// At least a slot's words: an array length cannot be computed from `T`.
 #[repr(C)]
 struct Room<T> {
     sequence: [u8; 8],
@@ -136,7 +136,7 @@ unsafe impl<T, const N: usize> Storage<HostWord> for Inline<T, N> {}
 impl<T, const N: usize> AsRef<[MaybeUninit<HostWord>]> for Inline<T, N> {
     fn as_ref(&self) -> &[MaybeUninit<HostWord>] {
         const { assert!(size_of::<Self>() >= N * words_of::<T>() * 8) };
-        // SAFETY: the words are within it, aligned by this type; both sides of the cast are cells.
+        // SAFETY: within it, aligned by this type; both sides of the cast are cells.
         unsafe { core::slice::from_raw_parts(self.0.get().cast(), N * words_of::<T>()) }
     }
 }
@@ -206,7 +206,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
         let capacity = count / words_of::<T>() as u64;
-        // SAFETY: `&mut self` lends the ring to this one writer; the slots are a power of two, initialised by the invariant.
+        // SAFETY: `&mut self` lends the ring to this one writer; the slots fulfil the invariant.
         let writer = unsafe { Writer::over(header, slots, capacity) };
         // SAFETY: as above; readers read.
         let reader = unsafe { Reader::over(header, slots, capacity) };
@@ -242,7 +242,7 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its writer and cloneable reader share ownership.
+/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its ends share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

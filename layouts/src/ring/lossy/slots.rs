@@ -5,10 +5,10 @@ use core::ptr::NonNull;
 use crate::{RingMessage, Word};
 
 const WORD: usize = size_of::<u64>();
-/// Words of payload per [`Word::publish_all`]: on a device each call is a barrier to the bus.
+/// Words of payload per [`Word::publish_all`], on a device a barrier to the bus.
 const GROUP: usize = 8;
 
-/// Words of a slot: its sequence, then the payload.
+/// The sequence, then the payload.
 pub(super) const fn words_of<T>() -> usize {
     1 + size_of::<T>().div_ceil(WORD)
 }
@@ -19,7 +19,7 @@ const fn sequence_of(index: u64) -> u64 {
 }
 
 pub(super) struct Cells<'a, T, W> {
-    // INVARIANT: `capacity` slots of `words_of::<T>()` words live here for 'a, and capacity is `mask + 1`, a power of two.
+    // INVARIANT: `capacity` slots of `words_of::<T>()` words live here for 'a; capacity is `mask + 1`, a power of two.
     base: NonNull<W>,
     mask: u64,
     _slots: PhantomData<(&'a W, T)>,
@@ -53,7 +53,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         let first = unsafe { self.base.add(first) };
         // SAFETY: it begins with the sequence.
         let sequence = unsafe { first.as_ref() };
-        // SAFETY: by the invariant the payload's words follow; words are shared by their own accesses.
+        // SAFETY: by the invariant the payload follows; words are shared by their own accesses.
         let payload = unsafe { NonNull::slice_from_raw_parts(first.add(1), words_of::<T>() - 1).as_ref() };
         (sequence, payload)
     }
@@ -64,7 +64,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         sequence.store(sequence_of(index));
         let (groups, rest) = value.as_bytes().as_chunks::<{ GROUP * WORD }>();
         let (grouped, single) = payload.split_at(groups.len() * GROUP);
-        // SYNC POINT: slot overwritten. Pairs with read: a reader of a word of this message sees its sequence, or a later one.
+        // SYNC POINT: slot overwritten. Pairs with read, which then sees this message's sequence, or a later one.
         for (words, bytes) in grouped.as_chunks::<GROUP>().0.iter().zip(groups) {
             let (values, _) = bytes.as_chunks::<WORD>();
             W::publish_all::<GROUP>(array::from_fn(|place| (&words[place], u64::from_ne_bytes(values[place]))));

@@ -39,7 +39,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised; only this writer writes them, and readers read them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this writer writes them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };

@@ -72,7 +72,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 }
 
-/// An iterator over claimed messages. Dropping it drops the rest; forgetting it stalls the ring there.
+/// An iterator over claimed messages. Dropping it drops the rest.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -5,7 +5,7 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots; forgetting it stalls the ring.
+/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -21,7 +21,7 @@ use super::producer::claim_free;
 /// ```
 pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
-    // INVARIANT: indices from `next` to `end` are claimed by this grant and neither written nor given up.
+    // INVARIANT: indices from `next` to `end` are claimed, and neither written nor given up.
     next: u64,
     end: u64,
     first: u64,
@@ -66,7 +66,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let index = self.next;
         self.next = index.wrapping_add(1);
         let slot = self.turns.slot(index);
-        // SAFETY: by the invariant claimed and not written; this handle's until its word is full.
+        // SAFETY: by the invariant claimed and not written.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         // SYNC POINT: slot published. Pairs with Turns::look and run, Mpsc::next and seen, and ManyProducer::evict.
         slot.word.store_release(self.turns.full(index));
@@ -102,10 +102,11 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
+///
 /// Claims several slots at a time and publishes when all are written or the consumers ran dry, on [`flush`](Self::flush) and on drop. Flush before
 /// you wait.
 ///
-/// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones. Forgetting it stalls the ring.
+/// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -121,7 +122,7 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
 /// ```
 pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
-    // INVARIANT: indices from `published` to `end` are claimed by this batch and not published; those before `next` are written.
+    // INVARIANT: indices from `published` to `end` are claimed and not published; those before `next` are written.
     published: u64,
     next: u64,
     end: u64,
@@ -149,7 +150,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count as u64));
         }
         let slot = self.turns.slot(self.next);
-        // SAFETY: claimed and not written, by the invariant.
+        // SAFETY: as in `Grant::write`.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         self.next = self.next.wrapping_add(1);
         // Relaxed: a hint only.

@@ -4,7 +4,7 @@ use crate::ring::error::{PushError, ReserveError};
 use crate::ring::kind::{Look, Turns, claim, fill, take};
 use crate::{Machine, RmwWord, Word};
 
-/// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
+/// Claims slots, fills and publishes them. Clone it for another producer.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -38,8 +38,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         Ok(())
     }
 
-    /// Pushes the first of `values` that fit into consecutive free slots, with one compare-exchange; returns their number. Fewer does not mean a full
-    /// ring.
+    /// Pushes the first of `values` that fit into consecutive free slots, with one compare-exchange; returns their number. Fewer does not mean a
+    /// full ring.
     pub fn push_slice(&mut self, values: &[T]) -> usize
     where
         T: Copy,

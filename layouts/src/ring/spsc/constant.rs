@@ -10,7 +10,7 @@ use crate::ring::slots::Slots;
 use crate::{HostWord, Local};
 
 impl<T, const N: usize> Ring<T, N> {
-    /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) is safe, but borrows the ring
+    /// Returns both ends of a new ring, also in the initial value of a `static`, unlike [`split`](super::RingIn::split), which borrows the ring
     /// exclusively.
     ///
     /// # Safety
@@ -39,8 +39,8 @@ impl<T, const N: usize> Ring<T, N> {
     #[must_use]
     pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Local>, Consumer<'static, T, Local>) {
         let slots = NonNull::from_ref(&self.slots).cast();
-        // A new ring's indices are 0; they are not read, because the compiler reads no other `static`.
-        // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
+        // A new ring's indices are 0; the compiler reads no other `static`.
+        // SAFETY: the slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
         unsafe { ends(Port::in_static(&self.header), Port::in_static(&self.header), slots, N as u64, 0, 0) }
     }
 }

@@ -1,9 +1,8 @@
 //! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
 //! 1. Constants and an end's own index are read and checked on attaching only.
-//! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`]. Any bytes are a valid [`RingMessage`].
-//! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour. The other end may be one of
-//!    [`spsc`](super).
+//! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`].
+//! 3. Payload is copied by relaxed atomic accesses. The other end may be one of [`spsc`](super).
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -81,10 +80,10 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only. Their
-    /// contents and other processes' writes do not matter.
+    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only. Other
+    /// processes may write them.
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise. Words are read once and checked; only `Bytewise` accesses payload.
+        // SAFETY: the caller's promise. Words are checked; only `Bytewise` accesses payload.
         unsafe { Self::from_raw(base, len) }
     }
 
@@ -170,7 +169,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
 
 /// No stores by safe code: the other end may trust this program.
 const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
-    // SAFETY: `ReadOnly` is transparent; a header is `repr(C)`, generic in its words only: equal layouts. The result only loads.
+    // SAFETY: `ReadOnly` is transparent, and a header is `repr(C)` and generic in its words only: equal layouts.
     unsafe { &*core::ptr::from_ref(header).cast() }
 }
 

@@ -1,5 +1,3 @@
-//! [`Collective`].
-
 use core::fmt;
 use core::ops::RangeBounds;
 use std::sync::Arc;
@@ -130,7 +128,6 @@ impl<'a, T: Operand<Element: Element, Memory: Memory<Visibility = DeviceOnly>>> 
         Ok(Some(step))
     }
 
-    /// Orders the stream after the operand's uses.
     pub(super) fn part(&mut self) -> Result<Part<'a>> {
         if let Some(error) = self.wrong.take() {
             return Err(error);

@@ -1,5 +1,3 @@
-//! [`Communicator`].
-
 use core::ffi::c_int;
 use core::fmt;
 use core::time::Duration;
@@ -19,7 +17,6 @@ use crate::backend::{Backend, Place, Ticket};
 use crate::stream::{Operand, Pending, Queued, Stream};
 use crate::{Error, Rejected, Result};
 
-/// Between two polls of the asynchronous error.
 const POLL: Duration = Duration::from_millis(1);
 
 /// One rank of a group of devices that operate together.
@@ -59,7 +56,6 @@ pub struct Communicator {
 }
 
 pub(super) struct State {
-    /// `None` once destroyed, aborted or leaked.
     comm: Option<Handle<core::ffi::c_void>>,
     failure: Option<Error>,
     pub flights: Vec<Flight>,
@@ -97,7 +93,6 @@ impl Communicator {
         Self::made(backend, devices, UniqueId::new()?, ranks, 0)
     }
 
-    /// With consecutive ranks.
     fn made(backend: &Arc<CudaBackend>, devices: &[u32], id: UniqueId, ranks: u32, first: u32) -> Result<Vec<Self>> {
         let library = library()?;
         within("number of ranks", ranks, 1, c_int::MAX.cast_unsigned())?;
@@ -150,7 +145,7 @@ impl Communicator {
         Collective::new(self, stream, operand)
     }
 
-    /// Returns an asynchronous error, for example of a lost rank. Operations in flight may then never end: [`abort`](Self::abort).
+    /// Returns an asynchronous error. Operations in flight may then never end: [`abort`](Self::abort).
     ///
     /// # Errors
     ///
@@ -279,7 +274,6 @@ impl Flight {
     }
 }
 
-/// Errors are not `Clone`.
 pub(super) fn again(error: &Error) -> Error {
     match *error {
         Error::Nccl { call, code, name } => Error::Nccl { call, code, name },

@@ -1,5 +1,3 @@
-//! [`Element`] and [`Reduce`].
-
 use core::ffi::c_int;
 
 use ringmem_layouts::{Layout, LayoutDescriptor};

@@ -1,5 +1,3 @@
-//! [`group`].
-
 use core::ffi::{c_int, c_void};
 use core::{iter, ptr};
 use std::sync::MutexGuard;
@@ -59,7 +57,6 @@ fn address(communicator: &Communicator) -> usize {
     ptr::from_ref(communicator).addr()
 }
 
-/// A ticket for each part, if it is or may be queued.
 fn queue_all(parts: &[Part<'_>]) -> (Vec<Option<Ticket>>, Result<()>) {
     // Locked in one order by all threads.
     let mut ranks: Vec<&Communicator> = parts.iter().filter(|part| !part.steps.is_empty()).map(|part| part.communicator).collect();
@@ -108,7 +105,6 @@ fn queue_all(parts: &[Part<'_>]) -> (Vec<Option<Ticket>>, Result<()>) {
         }
     }
     if let Err(error) = &called {
-        // Their own errors add nothing.
         iter::zip(&ranks, &mut states).for_each(|(rank, state)| drop(state.end(rank, error)));
     }
     drop(foreign);
@@ -154,7 +150,6 @@ impl Part<'_> {
     }
 }
 
-/// Compares the operations of a communicator's ranks in the group.
 fn matching(parts: &[Part<'_>]) -> Result<()> {
     let of = |rank: &Communicator| -> Vec<Step> {
         let own = parts.iter().filter(|part| ptr::eq(part.communicator, rank));

@@ -1,4 +1,3 @@
-//! The only memory that a kernel accesses.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::ptr::NonNull;
