@@ -49,7 +49,7 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: this lane's, by the caller's promise.
+        // SAFETY: live and this lane's, by the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

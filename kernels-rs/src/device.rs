@@ -169,7 +169,7 @@ mod rustc {
         }
         #[inline(always)]
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes call it that have not exited; these count as "no".
+            // SAFETY: all lanes that have not exited call it; the others count as "no".
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         #[inline(always)]
@@ -254,7 +254,7 @@ mod rustc {
         }
     }
 
-    // SAFETY: single atomic operations at device scope, of all lanes that access a counter.
+    // SAFETY: single atomic operations at device scope, which includes all lanes that access a counter.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {

@@ -12,7 +12,7 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// As many loads fit registers.
+/// Loads before the first store: as many as fit registers.
 const UNROLL: u64 = 4;
 
 /// The widest access that every architecture supports.

@@ -1,6 +1,6 @@
 //! Hybrid logical clocks: timestamps that follow physical time, unique and ordered even if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word for threads and processes; its stamps follow the happens-before order of the calls.
+//! 1. [`HybridClock`] is one word for threads and processes; its stamps are unique and follow the happens-before order of the calls.
 //! 2. Time is an argument, in microseconds.
 //! 3. Stamps do not synchronise memory.
 //!
@@ -97,6 +97,7 @@ impl<W: RmwWord> HybridClock<W> {
         Stamp::from_bits(self.last.load())
     }
 
+    // Stamps are unique: both operations increase the word, and each stamp is the value after one of them.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);

@@ -10,6 +10,7 @@ const MOST: usize = 256;
 #[derive(Default)]
 pub(super) struct Failures {
     untold: Vec<(u64, Error)>,
+    /// First and last of each run, in order.
     told: Vec<(u64, u64)>,
 }
 

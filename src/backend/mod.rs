@@ -1,8 +1,8 @@
 //! Backends: allocate memory, copy bytes and run kernels.
 //!
 //! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are safe.
-//! 3. A stream executes in order; each operation has a [`Ticket`].
-//! 4. Bad input fails before anything is done.
+//! 2. A stream executes in order; each operation has a [`Ticket`].
+//! 3. Bad input fails before anything is done.
 //!
 //! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver.
 

@@ -207,6 +207,7 @@ impl Span {
         if bytes > self.bytes - offset {
             return Err(Error::Range { offset, len: bytes, size: self.bytes, element_bytes: 1 });
         }
+        // No range wraps, so the place is never null.
         let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
         Ok(Found { place, shift, location, device, start, offset, in_no_range: false })
     }

@@ -15,6 +15,7 @@ const MOST: Duration = Duration::from_millis(1);
 
 struct Watched {
     ticket: Option<(Arc<dyn Backend>, Ticket)>,
+    /// Polls before it is woken.
     looks: u32,
     waker: Waker,
 }

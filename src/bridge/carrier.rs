@@ -28,6 +28,7 @@ pub(super) struct Carrier {
     /// Polled indices: for queued and for blocking polls.
     staging: Pages,
     polling: Option<Ticket>,
+    /// Numbers of the last begun and the last completed poll.
     polls: [u64; 2],
     last: Option<Ticket>,
 }

@@ -230,7 +230,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// See the page of `channel`.
+    /// Polls for answers only as the page of `channel` says: with a full output ring, the kernel would wait.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));

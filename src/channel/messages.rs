@@ -224,6 +224,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
 struct Receiving {
     begun: Instant,
+    /// Polls begun when the kernel was found to have left.
     polls: Option<u64>,
     failed: Option<Error>,
 }

@@ -78,6 +78,7 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     depth: usize,
     flights: Flights,
     progress: Progress,
+    /// A chunk failed: later ones are no progress.
     is_torn: bool,
     failed: Option<Error>,
 }
@@ -268,6 +269,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
+            // If the wait failed, the operation stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);

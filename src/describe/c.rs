@@ -22,6 +22,7 @@ const HEAD: &str = "\
 pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "{HEAD}\n/* The hash of {}: a host loads no image that carries another. */", super::extent(abi))?;
     writeln!(f, "#define RINGMEM_ABI_HASH UINT64_C({:#018x})", abi.hash)?;
+    // An empty struct has a byte in C++.
     let structs: Vec<_> =
         super::with_nested(abi.layouts).into_iter().filter(|layout| layout.shape == Shape::Struct && layout.size > 0).collect();
     for layout in &structs {

@@ -125,7 +125,7 @@ const RESERVED: &str = "\
     template this thread_local throw trait try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying virtual \
     volatile wgsl where with writeonly yield";
 
-/// On one line: any line break ends a comment in WGSL.
+/// Prints one line: any line break ends a comment in WGSL.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

@@ -99,7 +99,7 @@ impl<T, H: Memory> Slots<T, H> {
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     /// Takes complete copies' outcomes, oldest first: a failed frame before a complete one would otherwise lose its error.
     ///
-    /// Releases the lock: an outcome may drop kept values.
+    /// Releases the lock: an outcome may drop kept values, such as the other half.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         loop {
             books = self.whole(books);

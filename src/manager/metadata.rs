@@ -90,6 +90,7 @@ impl Metadata {
     /// The next poll dates the use: reading a clock would cost more than the lookup.
     #[inline]
     pub fn touch(&self) {
+        // Usually set: then the cache line stays shared.
         if self.used_ns.load(Relaxed) != USED {
             self.used_ns.store(USED, Relaxed);
         }
@@ -118,6 +119,7 @@ impl Metadata {
 
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
+        // A concurrent resize writes length and capacity in sequence.
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),

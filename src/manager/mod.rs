@@ -7,7 +7,7 @@
 //! 3. All blocks and reservations are always within the limit, including both blocks of a resize and pending frees.
 //! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
 //! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
-//! 6. A forked process's manager rejects every request, frees nothing and has empty statistics.
+//! 6. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {

@@ -114,6 +114,7 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
+        // If the wait failed, a copy in flight stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {
             step.entry.held.buffer.settled(ticket);
             fresh.buffer.settled(ticket);

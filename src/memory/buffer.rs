@@ -49,7 +49,7 @@ pub struct Buffer<T, M: Memory> {
     _elements: PhantomData<T>,
 }
 
-// Bounds are on the functions: the compiler then reports the remedy for a `T` that is not `DeviceBytes`.
+// Bounds are on the functions: the compiler then reports the remedy for a `T` that is not `DeviceBytes`, or memory that is not `HostReadable`.
 impl<T, M: Memory> Buffer<T, M> {
     /// Allocates `len` elements, unspecified in device memory, zeroed in host-readable memory unless it reuses bytes, as an
     /// [`Arena`](super::Arena) does.

@@ -1,4 +1,4 @@
-//! They wait for the buffer's uses. If the closure panics, nothing is written to a device.
+//! Closures over elements as a host slice. The calls wait for the buffer's uses. If the closure panics, nothing is written to a device.
 
 use core::slice;
 use std::vec::Vec;

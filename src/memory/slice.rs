@@ -322,7 +322,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
             Some(first) => first,
             None => NonNull::dangling(),
         };
-        // SAFETY: as in `Slice::as_slice`, and exclusively this value's for 'a.
+        // SAFETY: as in `Slice::as_slice`, or without a place as in `zeroes`; exclusively this value's for 'a.
         Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) })
     }
 }

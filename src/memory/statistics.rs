@@ -43,6 +43,7 @@ struct Shared<M> {
 #[derive(Default)]
 struct Scopes {
     innermost: Scope,
+    /// Outermost first.
     around: Vec<Scope>,
 }
 

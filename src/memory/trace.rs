@@ -234,6 +234,7 @@ impl<M: Memory> Run<'_, M> {
             Event::Free { block, ref after } => {
                 let mut uses = Uses::NONE;
                 for &stream in after {
+                    // Fits: traces list no more uses.
                     let _ = uses.add(self.streams[stream as usize].mark()?);
                 }
                 match self.live.remove(&block).map(|given| self.free(given, uses)) {

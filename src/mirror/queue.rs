@@ -12,6 +12,7 @@ struct Flight {
     /// Reports a failure here even to a second waiter.
     stream: Stream,
     before: State,
+    /// The target was allocated for it.
     is_new: bool,
 }
 

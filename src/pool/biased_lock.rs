@@ -4,7 +4,7 @@
 //! 2. Another thread revokes the bias: it stores its request, runs a barrier in all running threads, and waits until the owner has
 //!    unlocked. The owner's next lock waits for the restored bias.
 //!
-//! Without such a barrier, the owner executes a fence. Source: see `barrier.rs`.
+//! Without such a barrier, the owner executes a fence. For the source, see `barrier.rs`.
 
 use ringmem_layouts::Word;
 
@@ -53,6 +53,7 @@ impl<W: Word> BiasedLock<W> {
         heard
     }
 
+    /// Returns whether the revoker has the lock.
     pub fn is_unlocked(&self) -> bool {
         // SYNC POINT: lock released. Pairs with unlock.
         self.locked.load_acquire() == 0

@@ -156,6 +156,7 @@ impl<M: Memory> Builder<M> {
     ///
     /// [`Size`](Error::Size) for slabs below 64 KiB or above 1 TiB - 2 MiB - 256 bytes.
     pub fn build(self) -> Result<Pool<M>> {
+        // The rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
         let Self { memory, options } = self;
         if options.slab < least || options.slab > most {

@@ -40,6 +40,7 @@ pub(super) struct Idle {
 unsafe impl Send for Idle {}
 
 impl Idle {
+    /// Not a part's address: these are multiples of more than 1.
     const NOWHERE: u64 = u64::MAX;
 
     #[inline(always)]

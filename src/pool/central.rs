@@ -128,6 +128,7 @@ impl<M: Memory> Central<M> {
     /// The class whose cached blocks serve a request without further checks.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
+        // An empty request wraps and so is too large.
         let last = (layout.size() as u64).wrapping_sub(1);
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }

@@ -244,6 +244,7 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
+    /// Returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];

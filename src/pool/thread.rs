@@ -27,7 +27,7 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// The slow path.
+    /// The slow path. If `waits`, may wait for frees and call the callback.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -137,6 +137,7 @@ impl<M: Memory> Pool<M> {
         }
     }
 
+    /// `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();

@@ -7,7 +7,7 @@
 //! 3. A released buffer grants no new lease. It is freed after its last lease and queued operation.
 //! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Both ends check its bounds.
 //! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
-//! 6. A forked process's registry rejects every request and has empty statistics.
+//! 6. A forked process's registry rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {

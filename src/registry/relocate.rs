@@ -110,7 +110,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
 }
 
 fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-    // A shared lease would refuse a writer.
+    // Concurrent requests wait. A shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
     if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(&buffer.block()) {

@@ -69,7 +69,7 @@ impl Event {
         self.stream.backend().reached(self.ticket)
     }
 
-    /// Waits until it is reached.
+    /// Waits until it is reached: forever behind a persistent kernel that does not end.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ use crate::{Error, Rejected, Result};
 
 /// A queued operation and its operands `T`, to wait for or [await](super::Completion).
 ///
-/// A drop drops `T` after the operation; if forgotten, `T` is never freed and the stream never closed.
+/// A drop drops `T` after the operation; if forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`] returns an
+/// unreported error.
 ///
 /// ```
 /// use std::time::Duration;

@@ -145,6 +145,7 @@ impl Kind {
     /// By number, which a broken context repeats, then by call.
     fn of_driver(call: &str, code: u32) -> Self {
         match (call, code) {
+            // OUT_OF_MEMORY.
             (_, 2) => Self::Memory,
             // ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES, LAUNCH_TIMEOUT, ASSERT; HARDWARE_STACK_ERROR to COOPERATIVE_LAUNCH_TOO_LARGE.
             (_, 700..=702 | 710 | 714..=720) | ("cuLaunchKernel" | "cuLaunchCooperativeKernel", _) => Self::Launch,

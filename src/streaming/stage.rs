@@ -94,6 +94,7 @@ pub(super) mod sealed {
     pub trait Requests {
         /// Fails for other memory than `home`, or if a late answer could be mistaken.
         fn begin(&mut self, home: u64) -> Result<(), Cause>;
+        /// False without room.
         fn request(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
         /// For the oldest requested chunk.
         fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause>;

@@ -61,6 +61,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.attempt(|end| match pop(end, into) {
             Some(popped) => popped,
+            // All messages of the other side are visible now.
             None if end.is_disconnected() => pop(end, into).unwrap_or(Err(WaitError::Disconnected)),
             None => Err(WaitError::Refused(PopError::Empty)),
         })

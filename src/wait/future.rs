@@ -31,6 +31,7 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
+            // All work of the other side is visible now.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);

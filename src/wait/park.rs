@@ -28,6 +28,7 @@ pub struct Os;
 
 impl WakerList for Mutex<Vec<(u64, Waker)>> {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
+        // Cloning a waker may panic; the list is unchanged.
         run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -105,7 +105,7 @@ impl Polls {
 
 /// An end of a ring that waits.
 ///
-/// Every operation wakes the other side if it sleeps.
+/// Every operation wakes the other side if it sleeps. Dropping an owned end disconnects and wakes it; dropping a borrowed one does neither.
 ///
 /// Move an end to its thread; threads cannot share one by `Arc`. To send from several threads, clone the sender of
 /// [`bounded_mpsc`](super::bounded_mpsc) or [`bounded_mpmc`](super::bounded_mpmc).

@@ -85,6 +85,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
             // A lane moves one piece of all its messages: one division.
             let (index, within) = (first / each, first % each);
             let load = |number| self.load(index + number * (width / each), within);
+            // An array would go through local memory.
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             let (e, f, g, h) = (load(4), load(5), load(6), load(7));
             let (i, j, k, l) = (load(8), load(9), load(10), load(11));

@@ -43,7 +43,7 @@ fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
 
 fn bytes_of(memory: &Bytes, length: usize) -> Vec<u8> {
     let place: NonNull<u8> = memory.place(0);
-    // SAFETY: initialised bytes; no kernel runs.
+    // SAFETY: `length` initialised bytes; no kernel runs.
     unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }.to_vec()
 }
 

@@ -167,7 +167,7 @@ fn chunks_that_could_overflow_counters_are_rejected() {
     ground.length = LONGEST * 2;
     let shape = Shape::default();
     let memory = shape.memory::<Chunk, Counted>();
-    // Maps all of it: a refused chunk is never read.
+    // Claims to map all of it: a refused chunk is never read.
     let device = Device::new([memory.range(), (ground.data.address(), ground.length), ground.work.range()]);
     let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
     rig.run_image("histogram", &ground.arguments(), &device, |rig| {

@@ -25,7 +25,7 @@ pub fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 
 pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo, Echo>, Rig<'a, Echo, Echo>) {
     let (mut rig, host) = (Rig::<Echo, Echo>::new(far, shape), Rig::<Echo, Echo>::new(near, shape));
     let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");
-    // SAFETY: alive as the rig; the kernel is the peer.
+    // SAFETY: headers and slots live as long as the rig; the kernel is the peer.
     unsafe {
         rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
         rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");

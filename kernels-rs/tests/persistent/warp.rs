@@ -149,7 +149,7 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
 }
 
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
-    // SAFETY: the rig outlives it, the only peer.
+    // SAFETY: the rig outlives it and is the only peer.
     unsafe { persistent(machine, lanes, launch, &mut echo::Handle::<true>) }
 }
 
@@ -367,7 +367,7 @@ fn a_panic_of_one_lane_ends_the_warp() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig outlives it, the only peer.
+            // SAFETY: the rig outlives it and is the only peer.
             unsafe { persistent(machine, lanes, launch, &mut Fragile) }
         };
         let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
@@ -403,7 +403,7 @@ fn messages_rejected_by_all_lanes_are_summed() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: the rig outlives it, the only peer.
+        // SAFETY: the rig outlives it and is the only peer.
         unsafe { persistent(machine, lanes, launch, &mut Picky) }
     };
     let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {

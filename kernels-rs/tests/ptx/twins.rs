@@ -93,9 +93,9 @@ const COMMAND: &str = "ld.acquire.sys.b64 [16]";
 const TURN: &str = "ld.acquire.sys.b64 [0]";
 
 const UNSEEN: &[Unseen] = &[
-    // The machine does not observe the host's reads, which the kernel could overwrite.
+    // The kernel could overwrite a slot that the host still reads, but the machine does not observe the host's reads.
     (SERVERS, &[(HEAD, &[1])], &["relaxed"]),
-    // The lane has loaded the same command before; no data belong to it.
+    // The lane has loaded the same command before, at system scope; no data belong to it.
     (SERVERS, &[(COMMAND, &[1])], &["weak", "gpu", "relaxed"]),
     // Only lane 0 writes answers, after the handler's own barriers.
     (&["histogram", "reduce"], &[("bar.warp.sync", &[4])], &["removed"]),
@@ -103,7 +103,8 @@ const UNSEEN: &[Unseen] = &[
     (&["echo_flagged"], &[("ld.relaxed.sys.b64 [0]", &[1, 2, 3, 4]), ("st.relaxed.sys.b64 [0] 0", &[1, 2, 3, 4])], &["weak", "gpu"]),
     // The barrier before the first answer orders them before all answers.
     (&["echo_paired"], &[("ld.relaxed.sys.b64 [0]", &[1, 2]), ("st.relaxed.sys.b64 [0] 0", &[1])], &["weak", "gpu"]),
-    // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second.
+    // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second: each word has its own
+    // flag.
     (&["echo_paired"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
     // Only groups of one device access the counters. The publication's fence follows the wait for the turn.
     (&["echo_aggregated"], &[(TURN, &[2, 3])], &["gpu", "relaxed"]),
@@ -112,7 +113,7 @@ const UNSEEN: &[Unseen] = &[
     (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[1])], &["weak", "gpu"]),
     // The machine keeps the order of stores to one word.
     (&["echo_aggregated"], &[("red.release.gpu.global.add.u64 [0]", &[1])], &["relaxed"]),
-    // Telemetry's fence or the kernel's end makes it visible: late, not wrong.
+    // The kernel never reads the tail or the time. Telemetry's fence or the kernel's end makes them visible: late, not wrong.
     (&["echo_aggregated", "publish"], &[("st.relaxed.sys.b64 [0]", &[1])], &["weak", "gpu"]),
     // No data belong to the word.
     (&["ping_pong"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),

@@ -6,7 +6,7 @@
 //! 4. A writer that died while it wrote blocks no reader.
 //!
 //! It is a [`lossy`] ring of at least two slots. A read returns [`Busy`](LatestError::Busy) only if the writer wrote all slots during each of
-//! [`TRIES`] attempts.
+//! [`TRIES`] attempts: more slots help.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

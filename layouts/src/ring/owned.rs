@@ -120,7 +120,7 @@ impl<E: Reborrow> Owned<E> {
         act(self.lent())
     }
 
-    /// A safe caller must not get this reference: it could put another ring's end there.
+    /// A safe caller must not get this reference: it could put another ring's end there. Grants, chunks and batches keep it private.
     fn lent(&mut self) -> &mut E::At<'_> {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
         // SAFETY: as in `end`. No user of `lent` puts a shorter-lived end there.

@@ -24,7 +24,7 @@ fn ends<T: RingMessage>(memory: &Memory) -> (Producer<'_, T, Host>, Consumer<'_,
 
 fn words<T>(memory: &Memory) -> &[HostWord] {
     let (first, count) = (memory.layout.slots_offset(), memory.layout.capacity() * pairs_of::<T>() * 2);
-    // SAFETY: words that live as long.
+    // SAFETY: the slots are words, and live as long as the memory.
     unsafe { NonNull::slice_from_raw_parts(memory.base.add(first as usize).cast(), count as usize).as_ref() }
 }
 

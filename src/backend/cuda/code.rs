@@ -12,7 +12,7 @@ pub(super) mod number {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 }
 
-/// No queued operation executes any more.
+/// True if no queued operation executes any more: the context or the driver is unusable.
 pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }

@@ -61,6 +61,7 @@ impl Shared {
         Ok(Ends { to, from, way })
     }
 
+    /// True if only the driver may access the memory.
     pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,

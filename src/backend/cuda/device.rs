@@ -38,7 +38,7 @@ const LANES: usize = 4;
 /// One per copy engine.
 const STAGERS: usize = 2;
 
-/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows.
+/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 26;
 
 /// The copy takes longer than its calls.
@@ -143,6 +143,7 @@ impl Device {
             // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
+        // Without an earlier context, this one stays bound for the next call.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -186,6 +187,7 @@ impl Device {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
+        // The calls use the caller's memory: returns only after completion, a broken context, or `TRIES` failed answers.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.

@@ -1,4 +1,4 @@
-//! [`Event`]: a reusable event. The context must be bound for every call.
+//! [`Event`]: a reusable driver event. The context must be bound for every call.
 
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,7 +14,7 @@ use super::queue::{Queue, State};
 pub(super) struct Launching {
     /// Read by slow launches, written by calls that would wait for a kernel.
     lock: RwLock<()>,
-    /// Persistent kernels, and holders of [`Alone`].
+    /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
     /// Calls of other libraries that may launch kernels.
     foreign: AtomicUsize,

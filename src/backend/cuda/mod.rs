@@ -275,6 +275,7 @@ impl Shared {
         id
     }
 
+    /// An unlisted stream has executed everything.
     fn is_reached(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
     }

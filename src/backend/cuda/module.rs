@@ -160,7 +160,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Finds a thread's last kernels without a lock.
+    /// Finds a thread's last kernels without a lock, since none is unloaded before the backend's end.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {

@@ -128,6 +128,7 @@ impl Making<'_> {
         Ok(())
     }
 
+    /// Returns the number that fails, if a call failed after another.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }

@@ -90,6 +90,7 @@ impl Resident {
         Self { ticket, groups, share: fit.share() }
     }
 
+    /// `loads` are pairs of a load and the number of multiprocessors with it.
     fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
         let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
         let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));

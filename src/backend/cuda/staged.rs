@@ -56,7 +56,7 @@ impl Shared {
             None => Ok(()),
         };
         let wait = |making: &mut Making<'_>, event: usize, on| match &stager {
-            // SAFETY: both are live.
+            // SAFETY: both are live. Recording the event again does not change what this call waits for.
             Some(stager) => making.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
             None => Ok(()),
         };

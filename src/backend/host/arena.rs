@@ -30,6 +30,7 @@ pub(super) struct Arena {
     capacity: u64,
     window: u64,
     space: Mutex<Space>,
+    /// Bytes of a page of managed memory.
     page: u64,
     place: Place,
     /// INVARIANT: contains `capacity` bytes from `place` on.

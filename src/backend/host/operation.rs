@@ -41,6 +41,7 @@ pub(super) enum Operation {
     After {
         stream: Arc<Queue>,
         number: u64,
+        /// The other stream had an earlier kernel when this was queued.
         may_last: bool,
     },
 }

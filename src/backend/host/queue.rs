@@ -30,6 +30,7 @@ pub(super) struct Item {
 
 type Numbered = (u64, Option<Item>);
 
+/// Completion times of recorded numbers, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {

@@ -162,6 +162,7 @@ pub(super) struct Group<'a> {
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        // Also freed blocks: those that the launch uses stay allocated until it is complete.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,

@@ -183,6 +183,7 @@ fn widest(start: usize, end: usize) -> (usize, usize) {
 }
 
 fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: usize, f: &mut Formatter<'_>) -> fmt::Result {
+    // A character's width is 0.6 of its size.
     let length = words.chars().count().max(1);
     let size = size.min((width * 10 / 6 / length).max(9));
     let room = (width * 10 / 6 / size).max(2);

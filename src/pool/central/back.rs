@@ -66,6 +66,7 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
+    /// Adds entries without open uses to the central free list; returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
         let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {

@@ -58,6 +58,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
+    /// The fill is not queued.
     fn refuse(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
             self.give_one(&Uses::from(entry.used), entry);

@@ -236,6 +236,7 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
+    /// Adds a slab and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);

@@ -40,7 +40,7 @@
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
 //! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. A marker is published with its frame and
-//! skips less than half of the ring.
+//! skips less than half of the ring; any other marker is corrupt.
 
 mod consumer;
 mod end;

@@ -87,10 +87,9 @@ impl<T, M: Machine> Clone for Turns<'_, T, M> {
 impl<T, M: Machine> Copy for Turns<'_, T, M> {}
 
 impl<'a, T, M: Machine> Turns<'a, T, M> {
-    ///
     /// # Safety
     ///
-    /// For `'a`, only this protocol shares `capacity` slots at `slots`, a power of two that fits `usize`.
+    /// For `'a`, only this protocol shares `capacity` valid slots at `slots`, a power of two that fits `usize`.
     pub(in crate::ring) const unsafe fn new(
         header: &'a RingHeader<M::Word>,
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
@@ -100,7 +99,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Self { header, slots: unsafe { Slots::new(slots, capacity) } }
     }
 
-    ///
     /// # Safety
     ///
     /// For `'a`, only this protocol shares `len` valid, initialised bytes at `base`.

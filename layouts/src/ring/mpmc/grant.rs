@@ -102,7 +102,6 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-///
 /// Claims several slots at a time and publishes when all are written or the consumers ran dry, on [`flush`](Self::flush) and on drop. Flush before
 /// you wait.
 ///

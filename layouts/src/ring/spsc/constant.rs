@@ -39,7 +39,7 @@ impl<T, const N: usize> Ring<T, N> {
     #[must_use]
     pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Local>, Consumer<'static, T, Local>) {
         let slots = NonNull::from_ref(&self.slots).cast();
-        // A new ring's indices are 0; the compiler reads no other `static`.
+        // A new ring's indices are 0. They are not read: the compiler reads no other `static`.
         // SAFETY: the slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
         unsafe { ends(Port::in_static(&self.header), Port::in_static(&self.header), slots, N as u64, 0, 0) }
     }

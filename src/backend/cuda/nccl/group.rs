@@ -57,6 +57,7 @@ fn address(communicator: &Communicator) -> usize {
     ptr::from_ref(communicator).addr()
 }
 
+/// Returns a ticket for each part that is or may be queued.
 fn queue_all(parts: &[Part<'_>]) -> (Vec<Option<Ticket>>, Result<()>) {
     // Locked in one order by all threads.
     let mut ranks: Vec<&Communicator> = parts.iter().filter(|part| !part.steps.is_empty()).map(|part| part.communicator).collect();

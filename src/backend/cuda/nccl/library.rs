@@ -1,6 +1,6 @@
 //! NCCL's functions by name.
 //!
-//! cudarc's binding panics without the library or a function, and receives result codes as a Rust enum (see `call.rs`).
+//! cudarc's binding is not used: it panics without the library or a function, and receives result codes as a Rust enum (see `call.rs`).
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
