@@ -57,6 +57,7 @@ const MOST_FAULTS: u64 = 30 * DEPTH;
 /// The longest wait of a test.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// Waits until a fact holds.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);

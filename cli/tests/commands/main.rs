@@ -5,6 +5,13 @@ mod bytes;
 mod counts;
 mod demo;
 mod doctor;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod driver;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[path = "../../../tests/programs/example.rs"]
+mod example;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod gpu_bundle;
 mod help;
 mod invalid_input;
 mod kernels;
@@ -16,10 +23,12 @@ mod program;
 #[cfg(target_os = "linux")]
 mod pty;
 mod replay;
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 #[path = "../../../tests/suite/rights.rs"]
 mod rights;
 mod stdin;
 #[cfg(target_os = "linux")]
 mod top;
+#[cfg(unix)]
+mod untracked;
 mod view;

@@ -1,9 +1,8 @@
 //! The examples' figures add up.
-#![cfg(feature = "std")]
-
-mod example;
 
 use std::process::Command;
+
+use crate::example;
 
 fn printed(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(example::program(name)).args(arguments).output().expect("it runs");

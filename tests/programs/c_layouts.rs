@@ -1,5 +1,4 @@
 //! The C header: every field accessed by name in C, C++ and Rust.
-#![cfg(feature = "std")]
 
 use std::fs;
 use std::io::Write as _;

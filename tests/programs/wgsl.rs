@@ -1,5 +1,4 @@
 //! WGSL structs, as a shader compiler places members.
-#![cfg(feature = "std")]
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
 //! A user's package, `examples/workspace`. Tests work offline on copies.
-#![cfg(feature = "std")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

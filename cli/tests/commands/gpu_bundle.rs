@@ -1,10 +1,4 @@
 //! The bundle of `cargo xtask gpu-bundle`, on the driver double and without a driver.
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-#[path = "../../tests/example/mod.rs"]
-mod example;
-#[path = "../../tests/suite/rights.rs"]
-mod rights;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,6 +9,8 @@ use std::time::{Duration, Instant};
 use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::{example, rights};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -1,14 +1,12 @@
 //! The program on the driver double, and without a driver.
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-#[path = "../../tests/suite/rights.rs"]
-mod rights;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
+
+use crate::rights;
 
 fn double() -> PathBuf {
     libraries().expect("the double is built")

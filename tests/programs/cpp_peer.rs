@@ -1,8 +1,6 @@
 //! A C++ process at the other ends of rings.
-#![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
-mod example;
-#[path = "../examples/08_cpp/messages.rs"]
+#[path = "../../examples/08_cpp/messages.rs"]
 mod messages;
 
 use std::fs;
@@ -17,6 +15,8 @@ use messages::{ABI, Fill, Order};
 use ringmem::describe;
 use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
 use ringmem::wait::WaitStrategy;
+
+use crate::example;
 
 const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 100 };
 const LIMIT: Duration = Duration::from_secs(60);

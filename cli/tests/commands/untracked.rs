@@ -1,14 +1,12 @@
 //! A program without the tracker links nothing of it.
-#![cfg(unix)]
-
-#[path = "../../tests/suite/rights.rs"]
-mod rights;
 
 use std::path::Path;
 use std::process::Command;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, Tracked};
+
+use crate::rights;
 
 fn symbols(program: &Path, module: &str) -> Option<usize> {
     let output = match Command::new("nm").arg(program).output() {

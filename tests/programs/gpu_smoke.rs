@@ -1,9 +1,4 @@
 //! The smoke test without a driver, and on the driver double.
-#![cfg(all(feature = "cuda", target_os = "linux"))]
-
-mod example;
-#[path = "suite/rights.rs"]
-mod rights;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,6 +6,8 @@ use std::process::{Command, Output};
 use ringmem::Error;
 use ringmem::backend::cuda::Driver;
 use serde_json::Value;
+
+use crate::{example, rights};
 
 fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
     Command::new(example::program("gpu_smoke"))
@@ -50,7 +47,7 @@ fn missing_and_failing_drivers_are_errors_with_facts() {
     let (nothing, double) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::os::unix::fs::symlink(ringmem_driver_double::library().unwrap(), double.path().join("libcuda.so.1")).unwrap();
     let ask = |libraries: &Path, plan: &str| {
-        let test = "missing_and_failing_drivers_are_errors_with_facts";
+        let test = "gpu_smoke::missing_and_failing_drivers_are_errors_with_facts";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_FAIL", plan);
         String::from_utf8(child.output().unwrap().stdout).unwrap()

@@ -1,0 +1,20 @@
+//! Tests that build or run other programs.
+
+#[cfg(feature = "std")]
+mod c_layouts;
+#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+mod cpp_peer;
+#[cfg(feature = "std")]
+mod example;
+#[cfg(feature = "std")]
+mod examples;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod gpu_smoke;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[path = "../suite/rights.rs"]
+mod rights;
+mod ui;
+#[cfg(feature = "std")]
+mod user_workspace;
+#[cfg(feature = "std")]
+mod wgsl;
