@@ -39,31 +39,12 @@ impl Length {
 pub enum Op {
     Push(Length),
     PushMany(Vec<Length>, Option<usize>),
-    Reserve {
-        len: Length,
-        used: Length,
-        end: End,
-    },
-    BatchPush {
-        every: usize,
-        messages: Vec<Length>,
-        in_place: bool,
-        end: End,
-    },
-    Pop {
-        missing: usize,
-    },
+    Reserve { len: Length, used: Length, end: End },
+    BatchPush { every: usize, messages: Vec<Length>, in_place: bool, end: End },
+    Pop { missing: usize },
     Peek(End),
-    PeekMany {
-        most: usize,
-        end: End,
-    },
-    BatchPop {
-        every: usize,
-        count: usize,
-        in_place: bool,
-        end: End,
-    },
+    PeekMany { most: usize, end: End },
+    BatchPop { every: usize, count: usize, in_place: bool, end: End },
     LookAtHead,
     LookAtTail,
     SplitAgain,

@@ -141,14 +141,8 @@ fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
 #[derive(Clone, Debug)]
 enum Hostile {
     Do(Op),
-    Index {
-        producer: bool,
-        ahead: u64,
-    },
-    Word {
-        place: prop::sample::Index,
-        value: u64,
-    },
+    Index { producer: bool, ahead: u64 },
+    Word { place: prop::sample::Index, value: u64 },
 }
 
 fn hostilities() -> impl Strategy<Value = Vec<Hostile>> {

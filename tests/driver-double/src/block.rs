@@ -149,7 +149,8 @@ impl Span {
         // SAFETY: within both spans; atomics.
         let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(AtomicU8::from_ptr(from.add(i)).load(Relaxed), Relaxed) };
         // SAFETY: as above, and aligned after `head` bytes.
-        let word = |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(AtomicU64::from_ptr(from.add(i).cast()).load(Relaxed), Relaxed) };
+        let word =
+            |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(AtomicU64::from_ptr(from.add(i).cast()).load(Relaxed), Relaxed) };
         fence(SeqCst);
         each(0..head, 1, byte);
         each(head..tail, 8, word);
