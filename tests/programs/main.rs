@@ -16,5 +16,3 @@ mod rights;
 mod ui;
 #[cfg(feature = "std")]
 mod user_workspace;
-#[cfg(feature = "std")]
-mod wgsl;
