@@ -536,13 +536,14 @@ impl<'a> Block<'a> {
                 Wait::BarrierWarp { mask } | Wait::Shuffle { mask, .. } | Wait::Vote { mask, .. } => mask,
                 Wait::BarrierBlock { .. } => continue,
             };
-            let members: Vec<usize> =
-                warp.clone().filter(|lane| mask >> (lane - first) & 1 != 0 && !matches!(self.lanes[*lane].state, State::Exited)).collect();
-            let agrees = |lane: &usize| match self.lanes[*lane].state {
+            let members = warp.clone().filter(|lane| mask >> (lane - first) & 1 != 0 && !matches!(self.lanes[*lane].state, State::Exited));
+            let agrees = |lane: usize| match self.lanes[lane].state {
                 State::Waiting(other) => is_same(wait, other),
                 _ => false,
             };
-            if members.iter().all(agrees) {
+            // Mostly some lane has not arrived: collect only complete members.
+            if members.clone().all(agrees) {
+                let members: Vec<usize> = members.collect();
                 self.complete(&members, first);
             }
         }
