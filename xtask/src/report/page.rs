@@ -11,13 +11,13 @@ const README: [(&str, &str, &str, &str); 10] = [
     ("rings", "spsc-8", "ringmem", "8 bytes, each published"),
     ("rings", "spsc-64", "ringmem", "64 bytes, each published"),
     ("rings", "spsc-256", "ringmem", "256 bytes, each published"),
-    ("rings", "batch32-64", "ringmem in place", "32 in place"),
+    ("rings", "batch32-64", "ringmem in place", "64 bytes, 32 at a time in place"),
     ("rings", "rtt-p50", "ringmem", "round trip"),
-    ("rings", "oneshot-64", "ringmem", "one thread"),
-    ("rings", "spsc-8", "ringmem flagged", "`ring::flagged`"),
-    ("rings", "mpsc-2-1", "ringmem mpsc", "`ring::mpsc`"),
-    ("rings", "mpmc-2-2", "ringmem mpmc", "`ring::mpmc`"),
-    ("memory", "pool-warm-64K", "ringmem Pool", "a block of a pool"),
+    ("rings", "oneshot-64", "ringmem", "64 bytes, push and pop by one thread"),
+    ("rings", "spsc-8", "ringmem flagged", "8 bytes, `ring::flagged`"),
+    ("rings", "mpsc-2-1", "ringmem mpsc", "`ring::mpsc`, 2 producers"),
+    ("rings", "mpmc-2-2", "ringmem mpmc", "`ring::mpmc`, 2 producers, 2 consumers"),
+    ("memory", "pool-warm-64K", "ringmem Pool", "a block of a warm pool"),
 ];
 
 /// The README's table. Its first rows measure the same ring.
@@ -25,8 +25,8 @@ pub fn readme(results: &Results) -> Result<String, Failure> {
     let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
     let Results { machine, date, .. } = results;
     let mut text = format!(
-        "Median nanoseconds on two {classes} cores of an {machine}, {date}; bold: slower by more than 15 %. The first six rows measure\n\
-         `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
+        "Median nanoseconds per message, round trip or block on two {classes} cores of an {machine}, {date}; less is better; bold: slower by more than\n\
+         15 %. The first six rows measure `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
          | `cargo bench -p ringmem-benches --bench` | ringmem | best competitor |\n|---|---:|---|\n"
     );
     for (bench, workload, subject, what) in README {
