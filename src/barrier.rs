@@ -1,4 +1,4 @@
-//! An asymmetric barrier: the rare side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
+//! An asymmetric barrier: the side that runs rarely pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
 /// Orders a thread's earlier stores before its later loads.
 pub(crate) trait Barrier {

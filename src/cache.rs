@@ -1,7 +1,7 @@
-//! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used.
+//! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used value.
 //!
 //! 1. It never exceeds its capacity.
-//! 2. One thread computes a missing key; others that request it wait. Other keys do not wait.
+//! 2. One thread computes the value of a missing key; others that request it wait. Other keys do not wait.
 //! 3. A failed computation is not cached.
 //! 4. A hit clones the value. Put large values into an [`Arc`].
 //!

@@ -1,4 +1,4 @@
-//! [`Process`]: fork detection. A forked child lacks the driver, and the threads that hold locks.
+//! [`Process`]: fork detection. A forked child has neither the driver nor the threads that held locks.
 
 pub(crate) struct Process {
     forks: u64,

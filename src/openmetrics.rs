@@ -1,7 +1,7 @@
 //! [`OpenMetrics`]: figures of pools, bridges, kernels and others as OpenMetrics text, for Prometheus.
 //!
-//! For programs that already expose metrics: serve or write the text yourself. This module has no server, history or clock. For a log, use
-//! `Debug` of the same statistics; for pictures, the program `ringmem`.
+//! For programs that already expose metrics: serve or write the text yourself. This module has no server, history or clock. To log them, use
+//! `Debug` of the same statistics; for charts, the program `ringmem`.
 //!
 //! Names begin with `ringmem_`. You choose the label `name`; the methods document `direction` and `state`.
 //!

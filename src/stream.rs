@@ -3,9 +3,9 @@
 //! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value; its [`Pending`] returns them. So they cannot
 //!    be freed too early.
 //! 2. It is ordered after all operations on its buffers, on any stream.
-//! 3. A refused operation returns its operands.
-//! 4. A failed operation invalidates its target: reads return [`Error::Tainted`](crate::Error::Tainted) with the first cause until it is
-//!    written again.
+//! 3. A rejected operation returns its buffers.
+//! 4. A failed operation invalidates its target: reads return [`Error::Tainted`](crate::Error::Tainted) with the first cause, until the
+//!    target is written again.
 //! 5. A thread, a task ([`Completion`]) or another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 

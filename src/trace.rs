@@ -1,4 +1,4 @@
-//! Events and spans for the feature `tracing`; without it, nothing remains of them.
+//! Events and spans for the feature `tracing`; without it, they compile to nothing.
 
 /// `event!(debug, bytes, kind = ?kind, "message")`, with tracing's syntax of fields.
 #[cfg(feature = "tracing")]

@@ -2,7 +2,7 @@
 //!
 //! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are safe.
 //! 2. A stream executes in order; each operation has a [`Ticket`].
-//! 3. Bad input fails before anything is done.
+//! 3. Invalid input is an error, without effects.
 //!
 //! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver.
 

@@ -1,6 +1,6 @@
 //! [`RingBufferBridge`]: moves messages between rings in host and device memory.
 //!
-//! Polling is fast only in local memory, so each direction has a ring at either side. A flush copies messages between them by a
+//! Polling is fast only in local memory, so each direction has a ring on each side. A flush copies messages between them by a
 //! [`TransferStrategy`].
 //!
 //! Use a bridge with kernels that you launch, a [`Channel`](crate::channel::Channel) for a persistent kernel, [`stream`](crate::stream) for
@@ -9,7 +9,7 @@
 //! 1. Messages arrive whole, in order and at most once; none is lost while the bridge lives.
 //! 2. A flush is one copy (two where messages wrap) and one index store; it never waits for a kernel.
 //! 3. A slot is released when its copy is complete.
-//! 4. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
+//! 4. An index of the kernel outside the ring is [`Corrupt`](crate::attach::Corrupt).
 //!
 //! A bridge launches no kernel, encodes no message and has no thread: flush it, `poll` it, or use a [`Pump`].
 //!

@@ -1,13 +1,13 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings.
 //!
-//! For fixed-size messages. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; beyond device
+//! Messages have a fixed size. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; beyond device
 //! memory, [`streaming`](crate::streaming).
 //!
 //! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
-//! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing
-//! moved or the output ring may be half full.
+//! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless the rings are shared. A send polls for answers only if it moved
+//! nothing or if the output ring may be half full.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!

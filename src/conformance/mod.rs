@@ -2,7 +2,8 @@
 //!
 //! 1. A [`Check`] is a function of a [`Subject`] that panics on failure.
 //! 2. It takes at most [`LIMIT`] and leaves no kernel running.
-//! 3. If a subject [counts](Subject::counting), a refused call does nothing, no copy takes a detour, and nothing is left.
+//! 3. If a subject [counts](Subject::counting), the checks also require that a failed call does nothing, no copy goes through other memory,
+//!    and no block remains.
 //!
 //! Speed and driver failures are not checked.
 //!

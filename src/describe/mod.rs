@@ -1,6 +1,7 @@
 //! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps.
 //!
-//! Output comes from descriptors that the compiler has checked; the same set gives the same text. Names and writers are escaped.
+//! Output comes from descriptors that the compiler has checked; the same set of layouts gives the same text. Names, and the texts that say who writes
+//! a field, are escaped.
 //!
 //! ```
 //! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};

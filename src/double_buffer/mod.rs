@@ -1,16 +1,16 @@
 //! Rotating pinned buffers between computation and host: device to host with [`pair`], host to device with [`Uploads`].
 //!
-//! For a host that works on one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for a buffer that both sides
+//! The host works on one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for a buffer that both sides
 //! change, [`streaming`](crate::streaming) beyond device memory, [`Chunked`](crate::copy::Chunked) for a single copy.
 //!
 //! 1. A reader sees complete frames only: elements of one [`start`](Writer::start), with increasing sequence numbers.
 //! 2. A copy is a use of its source, ordered after all listed uses on any stream. [`used_by`](crate::memory::Buffer::used_by) lists launches.
 //! 3. The writer waits for the reader only under [`Policy::Every`]. A frame that the reader holds is never overwritten.
-//! 4. The host copies nothing; allocations end once each slot has a buffer of the frame's length.
+//! 4. The host copies nothing; nothing is allocated once each slot has a buffer of the frame's length.
 //! 5. A failed copy loses only its frame: the reader gets [`Failed`] with its number.
-//! 6. Either half can be dropped or forgotten with copies in flight: memory is freed after its uses, or never.
+//! 6. Either half can be dropped with copies in flight: its memory is freed after its uses. A forgotten half leaks it.
 //!
-//! Kernels are not ordered: a launch that rewrites a source must follow its copy, by [`ready_on`](crate::memory::Buffer::ready_on).
+//! Later launches are not ordered after a copy: one that rewrites its source must wait for it, by [`ready_on`](crate::memory::Buffer::ready_on).
 //! Alternating between two sources, or copying on the device first, avoids that wait.
 //!
 //! ```

@@ -2,9 +2,9 @@
 //!
 //! A [`registry`] has buffers whose numbers travel in messages; a manager's have names and growth policies.
 //!
-//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating it twice, or finding it as another type, is an error.
-//! 2. Growth copies the live elements on the device. After a failure the buffer is unchanged; in a group, every buffer.
-//! 3. All blocks and reservations are always within the limit, including both blocks of a resize and pending frees.
+//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating a name twice, or finding it with another type, is an error.
+//! 2. Growth copies the live elements on the device. After a failure the buffer is unchanged, in a group every buffer of it.
+//! 3. The sum of all blocks and reservations never exceeds the limit, including both blocks of a resize and pending frees.
 //! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
 //! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
 //! 6. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.

@@ -1,14 +1,15 @@
 //! Memory for kernels: one buffer type over any [`Memory`].
 //!
 //! 1. [`Buffer<T, M>`](Buffer) owns elements. `M::Visibility` decides at compile time which methods it has.
-//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete at return.
-//! 3. A dropped buffer is freed after the operations queued on it; a forgotten one, never. Both are sound.
+//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). An operation that borrows them is complete when it
+//!    returns.
+//! 3. A dropped buffer is freed after the operations queued on it, a forgotten one never. Both are sound.
 //! 4. Mismatches are errors before any backend call.
 //! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and none are pointers.
 //! 6. A buffer without bytes is valid and calls no backend.
 //!
-//! The adaptors [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`] and [`Pool`](crate::pool::Pool)
-//! compose in any order. If the upstream memory fails to free a block, they still remove it from their accounts. `Arc<dyn
+//! The adaptors [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Prefetching`], [`Arena`] and
+//! [`Pool`](crate::pool::Pool) compose in any order. If the memory below fails to free a block, they still count it as freed. `Arc<dyn
 //! Memory<Visibility = V>>` is a memory chosen at run time; with `&'static M`, buffers hold no reference count.
 
 macro_rules! of_upstream {

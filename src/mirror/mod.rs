@@ -1,14 +1,14 @@
 //! [`MirroredBuffer`]: a host copy and a device copy of the same elements, updated at use.
 //!
-//! For data that both sides change in turn. Use [`double_buffer`](crate::double_buffer) for frames,
+//! It is for data that both sides change in turn. Use [`double_buffer`](crate::double_buffer) for frames,
 //! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory.
 //!
 //! 1. A read returns the last write of either side.
-//! 2. Memory is allocated at first use. Valid copies, and those about to be overwritten, are not updated.
+//! 2. Memory is allocated at first use. A side that is valid or about to be overwritten is not updated.
 //! 3. A failed call leaves [`state`](MirroredBuffer::state) unchanged and frees what it allocated.
 //! 4. Writes of both sides are never merged or silently lost: calls return [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
 //!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device).
-//! 5. A mirror dropped or forgotten with work queued is freed after its uses, or never. The host has no slice of memory that queued work
+//! 5. A mirror dropped with work queued is freed after its uses, a forgotten one never. The host has no slice of memory that queued work
 //!    uses.
 //! 6. Transfers are ordered after all queued work on both copies, on any stream.
 //! 7. If the device shares mapped host memory, one buffer serves both sides, without copies.

@@ -6,13 +6,13 @@
 //! 1. A [named](crate::channel::Builder::publish) channel's calls write its figures to a [`Page`] in a file. No thread writes it: while the
 //!    channel makes no calls, the page is unchanged.
 //! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, it
-//!    stores all figures. High-water marks are of these samples. The next call counts a batch.
+//!    stores all figures. High-water marks are the largest values of these samples. Messages of a batch are counted by the next call.
 //! 3. The round trip, from a send to the receipt of its answer, is measured for one message at a time. The kernel must answer each message
 //!    once, in order.
 //! 4. The file is private to its user; [`View`] maps it read-only and trusts no word in it.
-//! 5. The file is removed with the channel's drop; after a kill, with the user's next publication.
+//! 5. Dropping the channel removes the file; after a kill, the user's next publication does.
 //!
-//! An unpublished channel reads no clock: it has one more branch per call.
+//! A channel that is not published reads no clock, and has only one more branch per call.
 //!
 //! Linux only.
 //!

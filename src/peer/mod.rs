@@ -5,9 +5,9 @@
 //! 1. Access in a direction of the [`Matrix`] can be [enabled](Peers::enable) and [disabled](Peers::disable).
 //! 2. A copy between devices with access in either direction uses no host memory. Others are staged in pinned memory, with overlapping
 //!    upload and download.
-//! 3. Size and link determine the strategy ([`Strategy::choose`]), unless the caller does. Streams and pinned memory are allocated per
+//! 3. Size and link determine the strategy ([`Strategy::choose`]), unless the caller sets it. Streams and pinned memory are allocated per
 //!    copy; bytes in flight are bounded.
-//! 4. A failed call returns both ends, or no longer borrows them.
+//! 4. A failed call returns both buffers, or no longer borrows them.
 //!
 //! Access that other code changes is not seen: a copy may take the longer path. Not yet tested with two GPUs.
 //!

@@ -5,13 +5,13 @@
 //! 1. A freed block serves the next request of its size class on the same thread, without a mutex or backend call. Surplus blocks serve other
 //!    threads.
 //! 2. A block is reused only after its last use is complete, or on that use's stream.
-//! 3. The bytes of slabs and other blocks never exceed the limit.
+//! 3. The bytes of slabs, and of blocks outside slabs, never exceed the limit.
 //! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
 //! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
-//! 7. Slabs serve alignments up to 2 MiB. Above that, or above the largest class, the upstream memory serves the block. If it
-//!    [raises alignments](Memory::least_align), the pool raises each block's.
-//! 8. A forked process's pool refuses requests; freed blocks remain the parent's.
+//! 7. Slabs serve alignments up to 2 MiB. Above that, or above the largest class, the upstream memory serves the block. If that
+//!    memory [raises alignments](Memory::least_align), the pool does so for each block.
+//! 8. In a forked process, the pool rejects requests; blocks freed there remain the parent's.
 
 mod any_memory;
 mod biased_lock;

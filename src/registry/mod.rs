@@ -2,10 +2,10 @@
 //!
 //! A [`manager`](crate::manager)'s buffers have names and grow; a registry's have numbers that travel in messages.
 //!
-//! 1. A typed [`BufferId`] identifies one buffer forever. A freed buffer's id, or another registry's in any process, is an error.
+//! 1. A typed [`BufferId`] identifies one buffer forever. The id of a freed buffer, or of another registry in any process, is an error.
 //! 2. A buffer is accessed through any number of [`Lease`]s, or one [`LeaseMut`]. A lookup takes no lock.
-//! 3. A released buffer grants no new lease. It is freed after its last lease and queued operation.
-//! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Both ends check its bounds.
+//! 3. A released buffer grants no new lease. It is freed after its last lease and its last queued operation.
+//! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Sender and receiver check its bounds.
 //! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
 //! 6. A forked process's registry rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!

@@ -4,16 +4,17 @@
 //!
 //! 1. [`Memory`] has one SPSC ring, in a sealed memfd or a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and [trust no
 //!    word](crate::ring::spsc::untrusted) of the peer.
-//! 2. Each end has one owner, by a lock that the operating system releases when its process dies, and that duplicated or inherited
-//!    descriptors do not carry. After a `fork`, the first drop of an end releases it for both: a child that continues without `exec` must
+//! 2. Each end has one owner, by a lock that the operating system releases when the owner dies. Duplicated or inherited descriptors
+//!    do not carry the lock. After a `fork`, the first drop of an end releases it for both: a child that continues without `exec` must
 //!    forget it.
 //! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
-//!    are lost, unreleased ones popped again.
+//!    are lost, unreleased ones are popped again.
 //! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring, a panic, or the loss of a memfd's memory:
 //!    the size is sealed, holes read as zeros, huge pages are rejected.
 //!
-//! A wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
-//! first peer or a successor. A death wakes no waiter: with [`WaitStrategy::Sleep`](crate::wait::WaitStrategy), use a deadline.
+//! After the remaining messages, a wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and
+//! [`Consumer::wait_for_peer`] wait for the first peer or a successor. A death wakes no sleeper, but with
+//! [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) a sleeper checks every 100 ms, and notices it within a second.
 //!
 //! ```
 //! use std::os::fd::AsFd;

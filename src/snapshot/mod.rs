@@ -3,8 +3,8 @@
 //! Use it to see what holds memory: pools with their slabs, live blocks with source lines, buffers, and a log of allocations.
 //!
 //! 1. Each method reads its part when called; parts read at different times may differ.
-//! 2. Collecting copies the state, and holds no lock of it afterwards.
-//! 3. Names are arbitrary text for readers; two parts may have the same name.
+//! 2. Collecting copies the state, and then holds no lock on it.
+//! 3. Names are arbitrary text for people; two parts may have the same name.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -43,7 +43,7 @@
 //! |---|---|
 //! | `version` | 1 |
 //! | `taken_ns` | time of [`to_json`](Snapshot::to_json), on the clock of samples and logged calls |
-//! | `pools` | objects: `name`; `time_ns`, when added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`; these by `offset`, with `bytes` and `state`: `live`, `cached`, `pending` or `free` |
+//! | `pools` | objects: `name`; `time_ns`, when added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`, each with `offset` (ascending), `bytes` and `state`: `live`, `cached`, `pending` or `free` |
 //! | `samples` | objects by time: `pool`, `time_ns`, `statistics` |
 //! | `trackers` | objects: `name`, `peak_bytes`, `leaks`: each live block with `number`, `name`, `bytes`, `align`, `address`, `stream`, `place`, `age_ns`, `backtrace` |
 //! | `managers` | objects: `name`, `used_bytes`, `peak_bytes`, `limit_bytes`, `buffers`: each with `name`, `element`, `used_bytes`, `capacity_bytes`, `resizes`, `age_ns`, `idle_ns` |

@@ -1,17 +1,17 @@
-//! Data larger than device memory: copies a [`Source`] in chunks through a device, and results into a [`Sink`].
+//! Data larger than device memory: copies a [`Source`] in chunks to a device, and the results into a [`Sink`].
 //!
-//! Also for data read and written while the device works. Use [`Chunked`](crate::copy::Chunked) to copy one buffer,
+//! Also use it for data that is read and written while the device works. Use [`Chunked`](crate::copy::Chunked) to copy one buffer,
 //! [`double_buffer`](crate::double_buffer) for frames, a [`Channel`](crate::channel::Channel) for messages.
 //!
 //! 1. Reading, upload, work, download and writing overlap, with at most [`depth`](Builder::depth) chunks in flight.
-//! 2. Every byte passes once, in order. Chunks and jobs are whole [elements](Builder::element).
+//! 2. Every byte is processed once, in order. Chunks and jobs are whole [elements](Builder::element).
 //! 3. A source that ends early or changes its length is an error.
 //! 4. An error says how much is [done](Interrupted::done); another [`Job`] can continue [there](Job::from). A [`Sequential`] source's
 //!    read-ahead is lost.
-//! 5. A [`FileSink`] appears complete and on disk, or not at all.
+//! 5. The file of a [`FileSink`] appears complete and on disk, or not at all.
 //!
-//! A [`Stage`] does nothing ([`Through`]), queues operations ([`Queued`]) or asks a persistent kernel ([`Persistent`]). Output has the
-//! input's length and place.
+//! A [`Stage`] does nothing ([`Through`]), queues operations ([`Queued`]) or asks a persistent kernel ([`Persistent`]). The output has the
+//! input's length and offset.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;

@@ -1,6 +1,6 @@
 //! Waiting at a ring for room, a message, or the other side's drop.
 //!
-//! For threads and tasks with nothing else to do. To poll, and in `no_std`, use the [rings](crate::ring) directly.
+//! It is for threads and tasks with nothing else to do. To poll, and in `no_std`, use the [rings](crate::ring) directly.
 //!
 //! 1. [`Waiting`] is an end that waits by a [`WaitStrategy`], with an optional deadline.
 //! 2. No wake-up is lost: a sleeper counts itself, then checks again; a publisher reads the count afterwards, by a read-modify-write of the
@@ -8,15 +8,15 @@
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
 //!
-//! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
+//! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU: the host's end polls ([`WaitStrategy::Spin`],
 //! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`]; otherwise
 //! they poll.
 //!
-//! A borrowed end dropped after its [`Waiting`] does not wake its peer: rule 4 then needs a deadline.
+//! A borrowed end that is dropped after its [`Waiting`] does not wake its peer: to notice rule 4, the peer then needs a deadline.
 //!
 //! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and
-//! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, [`broadcast`] rings whose readers write
-//! nothing. No message allocates.
+//! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) is for other operations, [`broadcast`] for rings whose readers
+//! write nothing. No message allocates.
 //!
 //! ```
 //! use ringmem::wait;

@@ -1,6 +1,6 @@
 //! Many producers of one SPSC ring, on one device. Warps use it through `ringmem-kernels`.
 //!
-//! 1. A producer reserves slots by one read-modify-write in device memory; only loads and stores cross a bus.
+//! 1. A producer reserves slots by one read-modify-write in device memory; only loads and stores cross the bus to the host.
 //! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer that never
 //!    publishes stops all later ones permanently.
 

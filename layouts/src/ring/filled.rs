@@ -1,4 +1,4 @@
-//! Rings created from an array, a `Vec` or an iterator. Producers have no `Extend`: [`fill`](super::Grant::fill) returns the number that fit.
+//! Rings created from an array, a `Vec` or an iterator. Producers have no `Extend`: [`fill`](super::Grant::fill) returns how many values fitted.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 #[cfg(feature = "alloc")]

@@ -5,8 +5,8 @@
 //! 3. A message travels with its flag, which saves one bus read per message. Between threads use [`spsc`](crate::ring::spsc).
 //! 4. A batch is published by its first slot's flag, stored last, with release.
 //!
-//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is its first index: flags of older laps differ, and zeroed memory is empty. There are no
-//! slices in place.
+//! The flag of index `i` is `lap(i) << 1 | 1`, where `lap(i)` is the first index of its lap: flags of older laps differ, and zeroed memory is an
+//! empty ring. There are no slices in place.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

@@ -3,7 +3,7 @@
 //! 1. [`Writer::publish`] always succeeds. Readers write nothing.
 //! 2. [`Reader::latest`] returns the newest whole value and its version, which never decreases for a reader.
 //! 3. [`Reader::take_new`] returns each version at most once.
-//! 4. A writer that died while it wrote blocks no reader.
+//! 4. A writer that dies during a write blocks no reader.
 //!
 //! It is a [`lossy`] ring of at least two slots. A read returns [`Busy`](LatestError::Busy) only if the writer wrote all slots during each of
 //! [`TRIES`] attempts: more slots help.

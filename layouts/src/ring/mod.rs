@@ -1,11 +1,11 @@
-//! Lock-free rings: a header of words, slots after it, and a handle for each end.
+//! Lock-free rings: each has a header of words, then slots, and a handle for each end.
 //!
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
-//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it;
-//!    geometry is read and checked once.
-//! 3. An end polls the header `own` and publishes in `peer`. In shared memory both are one; across a bus each side keeps the header that it polls:
-//!    only writes cross.
-//! 4. A dropped end that was announced releases its word `owner`; `is_disconnected` acquires it.
+//! 2. If the other end's index is outside the ring, operations return [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends
+//!    write it; geometry is read and checked once.
+//! 3. An end polls the header `own` and publishes in `peer`. In shared memory both are the same header; across a bus each side has the header that it
+//!    polls: only writes cross the bus.
+//! 4. Dropping an announced end stores its word `owner` with release; `is_disconnected` loads it with acquire.
 //!
 //! | ring | producers | consumers | polled word |
 //! |---|---|---|---|

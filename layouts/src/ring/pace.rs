@@ -1,4 +1,4 @@
-//! [`Pace`]: a wait before polls that contend for the other end's line.
+//! [`Pace`]: a short spin before polls that contend for the other end's cache line.
 
 use core::hint::spin_loop;
 

@@ -3,7 +3,8 @@
 //! 1. Every message is popped once, in order.
 //! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so neither push nor pop needs a
 //!    fence.
-//! 3. A slot takes twice the bytes of its message. A GPU lane moves a [`Pair`] of words with one access; its halves may be seen separately.
+//! 3. A slot takes twice the bytes of its message. A GPU lane moves a [`Pair`] of words with one access; the other side may see its halves at
+//!    different times.
 //!
 //! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place.
 //!

@@ -1,4 +1,4 @@
-//! `PartialEq` of ends: the ends of one ring are equal, by address: those in two mappings differ.
+//! `PartialEq` of ends: the ends of one ring are equal. Addresses are compared: ends in two mappings differ.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

@@ -1,6 +1,6 @@
 //! The ends of an SPSC ring of `u8` as readers and writers of `std::io` (feature `std`) and `embedded-io`.
 //!
-//! 1. A reader returns `Ok(0)` after the producer was dropped and all its bytes were read. A writer fails with `BrokenPipe` after the consumer was
+//! 1. A reader returns `Ok(0)` once the producer is dropped and all its bytes are read. A writer fails with `BrokenPipe` once the consumer is
 //!    dropped.
 //! 2. The `std::io` traits fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
 //! 3. The `embedded-io` traits poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.

@@ -1,7 +1,7 @@
 //! Views of a [`Consumer`]'s waiting messages: shared by `&self`, mutable by `&mut self`.
 //!
-//! 1. A view takes no message: the next `pop` returns it, with its changes.
-//! 2. A view through `&self` caches no poll. [`mpmc`](super::mpmc) rings have no views.
+//! 1. A view takes no message: the next `pop` returns the first one, with any changes.
+//! 2. A view through `&self` cannot cache the index that it polls. [`mpmc`](super::mpmc) rings have no views.
 
 use super::chunk::Chunk;
 use super::consumer::Consumer;
