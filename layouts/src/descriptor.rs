@@ -5,6 +5,15 @@
 use core::mem::{align_of, size_of};
 
 /// A 64-bit FNV-1a hasher for compile time. Source: draft-eastlake-fnv.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::AbiHash;
+///
+/// const HASH: u64 = AbiHash::new().name("Sample").number(16).finish();
+/// assert_eq!(HASH, AbiHash::new().bytes(b"Sample").number(6).number(16).finish()); // 6: the length of the name
+/// assert_ne!(HASH, AbiHash::new().name("Sample").number(24).finish());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbiHash(u64);
 
@@ -99,6 +108,14 @@ pub struct LayoutDescriptor {
 }
 
 /// The structure of a type.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Layout, Shape};
+///
+/// let Shape::Array { element, length } = <[f32; 3]>::DESCRIPTOR.shape else { panic!("not an array") };
+/// assert_eq!((element.name, element.shape, length), ("f32", Shape::Number, 3));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One number or word.
@@ -115,6 +132,19 @@ pub enum Shape {
 }
 
 /// One field of a layout.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Layout, SharedLayout};
+///
+/// #[derive(SharedLayout)]
+/// #[repr(C)]
+/// struct Sample { time: u64, #[layout(writer = "kernel, once")] values: [f32; 2] }
+///
+/// let values = Sample::DESCRIPTOR.fields[1];
+/// assert_eq!((values.name, values.offset, values.size, values.layout.name), ("values", 8, 8, "array"));
+/// assert_eq!(values.writer, "kernel, once");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The name in the struct.

@@ -113,6 +113,29 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
 }
 
 /// One end of a ring: see [`Producer`] and [`Consumer`].
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// # use core::ptr::NonNull;
+/// # use ringmem::ring::{RingFlags, paired::Producer};
+/// # use ringmem::{CacheLineAligned, HostWord, RingHeader, RingLayout};
+/// use ringmem::Host;
+/// use ringmem::ring::paired::End;
+///
+/// /// How often the end has wrapped.
+/// fn laps<const FILLS: bool>(end: &End<'_, u64, Host, FILLS>) -> u64 {
+///     end.next_index() / end.capacity() as u64
+/// }
+///
+/// # let layout = RingLayout::of_kind::<u64>(RingFlags::PAIRED, 4)?;
+/// # let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// # unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(&layout, 0) };
+/// # let mut producer = unsafe { Producer::<u64, Host>::from_raw(base, len)? };
+/// (0..4).try_for_each(|number| producer.push(number))?;
+/// assert_eq!(laps(&producer), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct End<'a, T, M: Machine, const FILLS: bool> {
     port: Port<'a, M::Word, FILLS>,
     slots: Slots<'a, T, M::Word>,
@@ -122,9 +145,50 @@ pub struct End<'a, T, M: Machine, const FILLS: bool> {
 }
 
 /// Fills slots. One per ring.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// # use core::ptr::NonNull;
+/// # use ringmem::ring::RingFlags;
+/// # use ringmem::{CacheLineAligned, HostWord, RingHeader, RingLayout};
+/// use ringmem::Host;
+/// use ringmem::ring::paired::{Producer, PushError};
+///
+/// # let layout = RingLayout::of_kind::<u64>(RingFlags::PAIRED, 2)?;
+/// # let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// # unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(&layout, 0) };
+/// // SAFETY: an empty ring of two slots, within `len` bytes at `base`; this is its only producer.
+/// let mut producer = unsafe { Producer::<u64, Host>::from_raw(base, len)? };
+/// producer.push(7)?;
+/// producer.push(8)?;
+/// assert_eq!(producer.push(9), Err(PushError::Full(9)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Producer<'a, T, M> = End<'a, T, M, true>;
 
 /// Empties slots. One per ring.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// # use core::ptr::NonNull;
+/// # use ringmem::ring::{RingFlags, paired::Producer};
+/// # use ringmem::{CacheLineAligned, HostWord, RingHeader, RingLayout};
+/// use ringmem::Host;
+/// use ringmem::ring::paired::{Consumer, PopError};
+///
+/// # let layout = RingLayout::of_kind::<u64>(RingFlags::PAIRED, 2)?;
+/// # let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// # unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(&layout, 0) };
+/// // SAFETY: a ring within `len` bytes at `base`; this is its only consumer.
+/// let mut consumer = unsafe { Consumer::<u64, Host>::from_raw(base, len)? };
+/// assert_eq!(consumer.pop(), Err(PopError::Empty));
+/// # let mut producer = unsafe { Producer::<u64, Host>::from_raw(base, len)? };
+/// producer.push(7)?; // usually on a device
+/// assert_eq!((consumer.pop(), consumer.next_index()), (Ok(7), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Consumer<'a, T, M> = End<'a, T, M, false>;
 
 // SAFETY: it copies `T`s; words have their own operations.
