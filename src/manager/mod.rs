@@ -82,6 +82,19 @@ pub use statistics::Statistics;
 pub use crate::registry::BufferId;
 
 /// Named buffers in one memory. Clones share the manager.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
+/// let id = manager.clone().create::<f32>("weights", 1000, BufferConfig::new())?;
+/// assert!(manager.contains(id) && !manager.can_allocate(1 << 20));
+/// assert!(manager.find::<i32>("weights").is_err()); // another element type
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[doc(alias = "GpuMemoryManager")]
 pub struct MemoryManager<M: Memory> {
     slots: Arc<Slots<Entry<M>>>,

@@ -102,10 +102,35 @@ pub use visibility::{AtRunTime, Both, DeviceOnly, DeviceReadable, HostOnly, Host
 /// ```
 pub type GpuBuffer<T> = Buffer<T, Device>;
 /// Elements in page-locked host memory.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Pinned, PinnedBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let mut buffer = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &[3, 1, 2])?;
+/// buffer.as_mut_slice()?.sort(); // in place
+/// assert_eq!(buffer.as_slice()?, [1, 2, 3]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// Elements in managed memory: one address for host and devices.
 ///
 /// PyDotCompute's `UnifiedBuffer` is a [`MirroredBuffer`](crate::mirror::MirroredBuffer) here.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Unified, UnifiedBuffer};
+///
+/// fn mean(values: &UnifiedBuffer<f32>) -> ringmem::Result<f32> {
+///     Ok(values.as_slice()?.iter().sum::<f32>() / values.len() as f32)
+/// }
+///
+/// let backend = HostBackend::builder().build()?;
+/// let values = UnifiedBuffer::from_slice(Unified::new(&backend, 0), &[1.0, 2.0, 6.0])?;
+/// assert_eq!(mean(&values)?, 3.0); // without a copy
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
 /// An allocator.

@@ -37,6 +37,21 @@ pub enum Hygiene {
 }
 
 /// An out-of-memory callback: gets the requested bytes, returns whether it freed memory.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::{OutOfMemory, Pool};
+///
+/// let callback: OutOfMemory = Box::new(|bytes| {
+///     eprintln!("{bytes} bytes missing");
+///     false // nothing was freed
+/// });
+/// let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).limit(1 << 20).on_out_of_memory(callback).build()?;
+/// assert!(Buffer::<u8, _>::new(pool, 2 << 20).is_err());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// Options of a pool, with defaults.

@@ -128,6 +128,21 @@ pub struct ClassStatistics {
 }
 
 /// A slab part's state.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::{PartState, Pool};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
+/// let live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
+/// let has = |state| pool.snapshot()[0].parts.iter().any(|part| part.2 == state);
+/// assert!(has(PartState::Live) && has(PartState::Free));
+/// drop(live);
+/// assert!(!has(PartState::Live) && has(PartState::Cached)); // for the next request of this size
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartState {
     /// Free.

@@ -63,6 +63,19 @@ use crate::memory::{Buffer, Memory};
 use crate::{DeviceBytes, Rejected, Result};
 
 /// Numbered buffers of one memory. Clones share the registry.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::Registry;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id = registry.register(GpuBuffer::<f32>::new(Device::new(&backend, 0), 100)?)?;
+/// let buffer = registry.clone().take(id)?; // out of the registry
+/// assert_eq!((buffer.len(), registry.contains(id)), (100, false));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
     bytes: Arc<AtomicU64>,

@@ -116,6 +116,22 @@ impl<T: Queued> Pending<T> {
 }
 
 /// The queued operation, or its operands and the error.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Queue, Stream};
+///
+/// fn clear(stream: &Stream, buffer: GpuBuffer<f32>) -> Queue<GpuBuffer<f32>> {
+///     stream.fill(buffer, .., 0.0)
+/// }
+///
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let buffer = GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.0, 2.0])?;
+/// assert_eq!(clear(&stream, buffer)?.wait()?.to_vec()?, [0.0, 0.0]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Stream {
@@ -134,6 +150,23 @@ impl<T: Queued> fmt::Debug for Pending<T> {
 }
 
 /// Operands: buffers, leases, or none.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Pending, Queued, Stream};
+///
+/// fn wait_all<T: Queued>(pending: Vec<Pending<T>>) -> ringmem::Result<Vec<T>> {
+///     pending.into_iter().map(|one| Ok(one.wait()?)).collect()
+/// }
+///
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let [one, two] = [(); 2].map(|()| GpuBuffer::<u32>::new(Device::new(&backend, 0), 4));
+/// let buffers = wait_all(vec![stream.fill(one?, .., 1)?, stream.fill(two?, .., 2)?])?;
+/// assert_eq!(buffers[1].to_vec()?, [2; 4]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}

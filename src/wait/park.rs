@@ -5,6 +5,37 @@ use std::time::Duration;
 use crate::{HostWord, RmwWord};
 
 /// Puts threads to sleep, wakes them, and keeps wakers. Model checks replace it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::HostWord;
+/// use ringmem::ring::spsc;
+/// use ringmem::wait::{Os, Park, WaitStrategy, Waiting};
+///
+/// /// Sleeps at most a millisecond at a time.
+/// #[derive(Default)]
+/// struct Naps;
+///
+/// impl Park<HostWord> for Naps {
+///     type WakerList = <Os as Park<HostWord>>::WakerList;
+///
+///     fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {
+///         let nap = Duration::from_millis(1);
+///         Os.wait(word, epoch, Some(most.map_or(nap, |most| most.min(nap))));
+///     }
+///     fn wake(&self, word: &HostWord) {
+///         Os.wake(word);
+///     }
+/// }
+///
+/// let (producer, consumer) = spsc::bounded(8);
+/// let (mut sender, mut receiver) = Waiting::<_, Naps>::pair(producer, consumer, WaitStrategy::default());
+/// std::thread::scope(|threads| {
+///     threads.spawn(|| sender.send(7));
+///     assert_eq!(receiver.recv(), Ok(7));
+/// });
+/// ```
 pub trait Park<W>: Default {
     /// The wakers of one side.
     type WakerList: WakerList;
@@ -17,12 +48,44 @@ pub trait Park<W>: Default {
 }
 
 /// Wakers by key, under a lock.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use std::task::Waker;
+///
+/// use ringmem::wait::WakerList;
+///
+/// fn wake_all(wakers: &impl WakerList) -> usize {
+///     let wakers = wakers.with(std::mem::take);
+///     wakers.iter().for_each(|(_, waker)| waker.wake_by_ref());
+///     wakers.len()
+/// }
+///
+/// let wakers = Mutex::new(vec![(7, Waker::noop().clone())]);
+/// assert_eq!((wake_all(&wakers), wake_all(&wakers)), (1, 0));
+/// ```
 pub trait WakerList: Default {
     /// Calls `run` with the lock held.
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
 
 /// The operating system: a futex on Linux, even between processes; elsewhere sleeps of up to a millisecond.
+///
+/// ```
+/// use std::sync::atomic::Ordering::{Acquire, Release};
+///
+/// use ringmem::HostWord;
+/// use ringmem::wait::{Os, Park};
+///
+/// let word = HostWord::new(0);
+/// let has_woken = || word.load(Acquire) >> 32 == 1;
+/// std::thread::scope(|threads| {
+///     threads.spawn(|| while !has_woken() { Os.wait(&word, 0, None) });
+///     word.fetch_add(1 << 32, Release); // the high half counts wake-ups
+///     Os.wake(&word);
+/// });
+/// assert!(has_woken());
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
