@@ -31,6 +31,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
 /// A cache of computed values, for any number of threads.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+///
+/// use ringmem::cache::LruCache;
+///
+/// let cache: LruCache<u32, u32> = LruCache::new(NonZeroUsize::MIN); // one entry
+/// assert!(cache.get_or_try_insert_with(&1, |_| Err("not ready")).is_err() && !cache.contains(&1)); // failures are not cached
+/// assert_eq!([2, 3].map(|key| cache.get_or_insert_with(&key, |key| key * key)), [4, 9]);
+/// assert!(cache.contains(&3) && !cache.contains(&2));
+/// ```
 #[doc(alias = "LabelMappingCache")]
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
@@ -42,6 +53,19 @@ pub struct LruCache<K, V> {
 }
 
 /// Counters of a cache, exact while no other thread uses it.
+///
+/// ```
+/// use std::num::NonZeroUsize;
+///
+/// use ringmem::cache::LruCache;
+///
+/// let cache: LruCache<u32, u32> = LruCache::new(NonZeroUsize::MIN); // one entry
+/// for key in [1, 1, 2, 2] {
+///     cache.get_or_insert_with(&key, |key| key * key);
+/// }
+/// let statistics = cache.statistics();
+/// assert_eq!((statistics.hits, statistics.misses, statistics.evictions, statistics.len), (2, 2, 1, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {

@@ -23,6 +23,15 @@ const GIB: u64 = 1 << 30;
 const MOST: u64 = isize::MAX as u64;
 
 /// Memory options of a program.
+///
+/// ```
+/// use ringmem::backend::MemoryLocation;
+/// use ringmem::config::Config;
+///
+/// let config = Config::host().with_managed(true).with_location(MemoryLocation::Unified);
+/// assert_eq!(config.validate(), Ok(()));
+/// assert!(config.with_managed(false).validate().is_err()); // unified memory is managed
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Options of pools.
@@ -36,6 +45,16 @@ pub struct Config {
 }
 
 /// Options of a pool.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::config::{Config, Pooling};
+///
+/// let pooling = Pooling { trim_interval: Duration::from_secs(60), ..Config::cuda().pooling };
+/// assert_eq!((pooling.enabled, pooling.max_bytes), (true, 16 << 30));
+/// assert_eq!(Config { pooling, ..Config::cuda() }.validate(), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooling {
     /// Freed memory is kept for later allocations.
@@ -47,6 +66,14 @@ pub struct Pooling {
 }
 
 /// Limits of page-locked memory, a system resource.
+///
+/// ```
+/// use ringmem::config::Pinning;
+///
+/// let pinning = Pinning { pool_bytes: 4 << 30 };
+/// assert_eq!(pinning.budget(64 << 30), 4 << 30);
+/// assert_eq!(pinning.budget(8 << 30), 2 << 30); // a quarter of the machine's memory
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
     /// Most bytes. [`budget`](Self::budget) also limits them to a quarter of the machine's memory.

@@ -27,6 +27,20 @@ pub use id::IdError;
 use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] by default.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::config::{Config, ConfigError};
+///
+/// fn config(pool_bytes: u64) -> ringmem::Result<Config> {
+///     let config = Config::cuda().with_pool_bytes(pool_bytes);
+///     config.validate()?; // a `ConfigError` becomes an `Error`
+///     Ok(config)
+/// }
+///
+/// assert!(config(1 << 30).is_ok());
+/// assert!(matches!(config(0), Err(Error::Config(ConfigError::Bytes { .. }))));
+/// ```
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error of the host side. Sizes and offsets are in bytes.
@@ -407,6 +421,18 @@ impl From<ReferenceError> for Error {
 }
 
 /// The memory that a limit applies to.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::error::LimitOf;
+/// use ringmem::memory::{Pinned, PinnedBuffer};
+///
+/// let backend = HostBackend::builder().pinned_budget(4096).build()?;
+/// let error = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 8192).expect_err("over the budget");
+/// assert!(matches!(error, Error::Limit { of: LimitOf::Pinned, limit: 4096, .. }));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitOf {
     /// The memory of a pool, of a budget or of [`Limited`](crate::memory::Limited).
@@ -418,6 +444,21 @@ pub enum LimitOf {
 }
 
 /// Why a mirrored buffer refuses a call.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::error::MirrorFault;
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::MirroredBuffer;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
+/// mirror.copy_from(&[1, 2, 3, 4])?; // not on the device yet
+/// let error = mirror.mark_device_dirty().expect_err("both sides would have writes");
+/// assert!(matches!(error, Error::Mirror { what: MirrorFault::DirtyConflict, .. }), "{error}");
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorFault {
     /// Nothing was written yet.
@@ -435,6 +476,23 @@ pub enum MirrorFault {
 }
 
 /// Why an operation's result cannot be used.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+/// use ringmem::error::OperationFault;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// let faults = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed());
+/// let backend = HostBackend::builder().faults(faults).build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let pending = stream.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?, .., 7)?;
+/// assert!(matches!(stream.synchronize(), Err(Error::Injected { .. }))); // reported here, once
+/// let rejected = pending.wait().expect_err("the fill failed");
+/// assert!(matches!(rejected.error, Error::Operation { what: OperationFault::AlreadyReported, .. }));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
     /// It failed, and another waiter got the error.

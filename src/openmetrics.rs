@@ -34,6 +34,21 @@ use crate::memory::Scope;
 use crate::{ControlBlock, TelemetryBuffer, bridge, manager, pool, stream};
 
 /// A set of metrics. Its `Display` is a complete OpenMetrics 1.0 text.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+/// use ringmem::openmetrics::OpenMetrics;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let [nodes, edges] = [(); 2].map(|()| MemoryManager::new(Device::new(&backend, 0)));
+/// nodes.create::<f32>("weights", 1000, BufferConfig::new())?;
+/// let mut metrics = OpenMetrics::new();
+/// metrics.manager("nodes", &nodes.statistics()).manager("edges", &edges.statistics());
+/// assert!(metrics.to_string().contains("ringmem_manager_buffers{name=\"nodes\"} 1\nringmem_manager_buffers{name=\"edges\"} 0\n"));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct OpenMetrics {
     families: Vec<Family>,

@@ -33,6 +33,15 @@ pub enum MemoryVisibility {
 }
 
 /// Distinguished operating systems.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::visibility::{Facts, Os, classify};
+///
+/// let facts = Facts { os: Os::Windows, kernel: None, concurrent_managed_access: Some(true), system_scope: None };
+/// assert_eq!(classify(&facts).0, MemoryVisibility::SystemScope);
+/// assert_eq!(classify(&Facts { os: Os::MacOs, ..facts }).0, MemoryVisibility::DeviceScope);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Os {
@@ -47,6 +56,19 @@ pub enum Os {
 }
 
 /// The inputs of [`classify`].
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::visibility::{Facts, classify};
+///
+/// let backend = HostBackend::builder().system_scope(false).build()?;
+/// let facts = Facts::gather(&backend.capabilities(0)?);
+/// let (visibility, why) = classify(&facts);
+/// println!("{visibility}: {why}, from {facts:?}");
+/// assert_eq!(facts.system_scope, Some(false));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Operating system.
@@ -60,6 +82,20 @@ pub struct Facts {
 }
 
 /// The detected visibility and its reason.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::visibility::Detected;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let Detected { visibility, overruled, warning, .. } = MemoryVisibility::detect(&backend, 0)?;
+/// if let Some(warning) = warning {
+///     eprintln!("RINGMEM_VISIBILITY: {warning}");
+/// }
+/// assert!(overruled.is_some() || visibility != MemoryVisibility::ExplicitDma);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
     /// Visibility to use.

@@ -54,6 +54,17 @@ impl fmt::Debug for DeviceAddress {
 }
 
 /// A kind of memory.
+///
+/// ```
+/// use ringmem::backend::MemoryLocation;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device, Pinned};
+///
+/// let backend = HostBackend::builder().build()?;
+/// assert_eq!(Buffer::<u8, _>::new(Device::new(&backend, 0), 4)?.location(), MemoryLocation::Device);
+/// assert_eq!(Buffer::<u8, _>::new(Pinned::new(&backend, 0), 4)?.location(), MemoryLocation::Pinned);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryLocation {
     /// Pageable host memory, inaccessible to devices.
@@ -68,6 +79,18 @@ pub enum MemoryLocation {
 
 bitflags! {
     /// Allocation properties; an unknown or unsupported bit is an error.
+    ///
+    /// ```
+    /// use ringmem::backend::Options;
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::memory::{Buffer, Device};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let memory = Device::new(&backend, 0).with(Options::ZEROED);
+    /// assert_eq!(Buffer::<u32, _>::new(memory.clone(), 4)?.to_vec()?, [0; 4]);
+    /// assert!(Buffer::<u32, _>::new(memory.with(Options::MUST_PIN), 4).is_err()); // for pinned memory only
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// Zeroed memory, as host-readable memory always is.
@@ -92,6 +115,21 @@ impl Options {
 }
 
 /// A request for memory.
+///
+/// ```
+/// use std::alloc::Layout;
+///
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let layout = Layout::new::<[u64; 4]>();
+/// let block = backend.allocate(&Request { location: MemoryLocation::Pinned, device: 0, layout, options: Options::empty() }, None)?;
+/// assert_eq!(block.layout, layout);
+/// // SAFETY: freed once, without uses.
+/// unsafe { backend.free(&block, &Uses::NONE) }?;
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Kind of memory.
@@ -105,6 +143,21 @@ pub struct Request {
 }
 
 /// Allocated memory: plain numbers, freed only by [`Memory::free`](crate::memory::Memory::free).
+///
+/// ```
+/// use std::alloc::Layout;
+///
+/// use ringmem::backend::Uses;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, Memory};
+///
+/// let memory = Device::new(&HostBackend::builder().build()?, 0);
+/// let block = memory.alloc(Layout::new::<u64>(), None)?;
+/// assert!(block.device_address.is_some() && block.host.is_none());
+/// // SAFETY: of this memory, freed once, without uses.
+/// unsafe { memory.free(&block, &Uses::NONE) }?;
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Block {
     /// `None` if devices cannot access it.

@@ -1,6 +1,17 @@
 use std::vec::Vec;
 
 /// The features of a device.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+///
+/// let backend = HostBackend::builder().devices(2).peer(0, 1).build()?;
+/// let capabilities = backend.capabilities(0)?;
+/// assert_eq!(capabilities.peers, [1]);
+/// assert!(capabilities.system_scope && capabilities.unified);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -83,6 +83,17 @@ pub struct Counters {
 }
 
 /// A count and its total bytes.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Tally};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let buffer = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// buffer.slice(1..)?.to_vec()?;
+/// assert_eq!(backend.counters().downloads, Tally { count: 1, bytes: 8 });
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Count.
@@ -98,6 +109,17 @@ impl Tally {
 }
 
 /// Bytes held.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Live};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// drop(GpuBuffer::<u8>::new(Device::new(&backend, 0), 300)?);
+/// let _live = GpuBuffer::<u8>::new(Device::new(&backend, 0), 200)?;
+/// assert_eq!(backend.counters().device_live, Live { bytes: 200, peak: 300 });
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     /// Current bytes.

@@ -7,6 +7,23 @@ use super::{Block, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
 /// Optional features of a [`Backend`](super::Backend), absent by default.
+///
+/// ```
+/// use ringmem::backend::{DeviceAddress, Extension, Prefetch, StreamId};
+///
+/// /// The features of a backend with a clock of its own.
+/// struct Timed;
+///
+/// impl Extension for Timed {
+///     fn now_ns(&self) -> u64 {
+///         7_000
+///     }
+/// }
+///
+/// assert_eq!(Timed.now_ns(), 7_000);
+/// let prefetch = Prefetch { address: DeviceAddress::new(4096), bytes: 64, to: Some(0) };
+/// assert!(Timed.prefetch(&prefetch, StreamId::next()).is_err()); // not supported, by default
+/// ```
 #[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
     /// Returns the ns since an unspecified start, of the process's or simulated clock.

@@ -50,6 +50,21 @@ pub use ticket::{StreamId, Ticket, Uses};
 ///
 /// Blocks have the requested size and alignment, are initialised where the host reads them, overlap no live block, and are freed after
 /// their uses. Streams execute in order.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+///
+/// /// The device with the most free memory.
+/// fn emptiest(backend: &dyn Backend) -> Option<u32> {
+///     let free = |&device: &u32| backend.memory_info(device).ok().flatten().map(|memory| memory.free);
+///     (0..backend.devices()).max_by_key(free)
+/// }
+///
+/// let backend = HostBackend::builder().device_memories([1 << 20, 4 << 20, 2 << 20]).build()?;
+/// assert_eq!(emptiest(&*backend), Some(1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the backend's number, from [`next_id`].
     fn id(&self) -> u64;

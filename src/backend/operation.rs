@@ -9,6 +9,20 @@ use super::DeviceAddress;
 use crate::{Error, Result};
 
 /// Start of a source, target or operand.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, Place};
+/// use ringmem::memory::{Pinned, PinnedBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let word = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1)?;
+/// let place = Place::Host(word.as_ptr().expect("it has bytes").cast());
+/// // SAFETY: a word of the buffer, which nothing else accesses.
+/// unsafe { backend.publish_now(place, 7) }?;
+/// assert_eq!(word.as_slice()?, [7]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In device memory.
@@ -42,6 +56,22 @@ impl Place {
 }
 
 /// A copy of `bytes` bytes.
+///
+/// ```
+/// use std::ptr::NonNull;
+///
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, Copy, Place};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let (device, mut host) = (GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?, [0_u8; 3]);
+/// let (to, from) = (Place::Host(NonNull::from(&mut host).cast()), Place::Device(device.device_address().expect("it has bytes")));
+/// // SAFETY: both have three bytes, which nothing else accesses.
+/// unsafe { backend.copy_now(&Copy { to, from, bytes: 3 }) }?;
+/// assert_eq!(host, [1, 2, 3]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
     /// Target.
@@ -53,6 +83,21 @@ pub struct Copy {
 }
 
 /// A move of managed memory to a device or the host.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, Prefetch};
+/// use ringmem::memory::{Unified, UnifiedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let (stream, buffer) = (Stream::new(&backend, 0)?, UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 5000)?);
+/// let address = buffer.device_address().expect("it has bytes");
+/// backend.extension().prefetch(&Prefetch { address, bytes: 5000, to: Some(0) }, stream.id())?;
+/// stream.synchronize()?;
+/// assert_eq!(backend.counters().prefetches.bytes, 5000);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
     /// Start.
@@ -64,6 +109,17 @@ pub struct Prefetch {
 }
 
 /// The number of a loaded module, never reused.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, ModuleId};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let module: ModuleId = backend.load(&ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// assert_ne!(module, ModuleId::next());
+/// backend.unload(module);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId(u64);
 
@@ -77,6 +133,22 @@ impl ModuleId {
 }
 
 /// Memory that a kernel accesses.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Operand, Place};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// /// A buffer that a kernel reads.
+/// fn input<T>(buffer: &GpuBuffer<T>) -> Option<Operand> {
+///     let place = Place::Device(buffer.device_address()?);
+///     Some(Operand { place, bytes: buffer.size_bytes() as u64, is_written: false })
+/// }
+///
+/// let backend = HostBackend::builder().build()?;
+/// assert_eq!(input(&GpuBuffer::<f32>::new(Device::new(&backend, 0), 100)?).map(|operand| operand.bytes), Some(400));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// Start.
@@ -88,6 +160,24 @@ pub struct Operand {
 }
 
 /// A launch of a kernel.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::backend::{Backend, Launch};
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let (stream, module) = (Stream::new(&backend, 0)?, backend.load(&ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?);
+/// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// let arguments = &[bytes.device_address().expect("it has bytes").get(), 3];
+/// let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[] };
+/// // SAFETY: `increment` uses the three bytes of the buffer, which outlives the launch.
+/// let ticket = unsafe { backend.launch(&launch, stream.id()) }?;
+/// backend.wait(ticket, None)?;
+/// assert_eq!(bytes.to_vec()?, [2, 3, 4]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Kernel's module.

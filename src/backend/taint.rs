@@ -21,6 +21,18 @@ use crate::{Error, Result};
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The tainted bytes of a backend.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::{DeviceAddress, Place, StreamId, Taints, Ticket};
+///
+/// let taints = Taints::default();
+/// let (place, failed) = (Place::Device(DeviceAddress::new(4096)), Ticket { stream: StreamId::next(), number: 3 });
+/// taints.add(place, 8, failed, &Error::Closed { what: "stream" });
+/// assert!(matches!(taints.check(place, 1), Err(Error::Tainted { number: 3, .. })));
+/// taints.remove(place, 8); // written again
+/// assert!(taints.check(place, 8).is_ok());
+/// ```
 #[derive(Debug, Default)]
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.

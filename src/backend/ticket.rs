@@ -8,6 +8,19 @@ use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// The number of a stream, never reused.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let id = stream.id();
+/// assert_eq!(stream.clone().id(), id); // the same stream
+/// drop(stream);
+/// assert!(Stream::new(&backend, 0)?.id().get() > id.get());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
@@ -40,6 +53,19 @@ impl fmt::Debug for StreamId {
 }
 
 /// An operation in a stream, reached when everything up to it is complete.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let ticket = backend.mark(stream.id())?; // after all queued operations
+/// assert!(backend.wait(ticket, None)? && backend.reached(ticket));
+/// assert_eq!(ticket.stream, stream.id());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Stream.

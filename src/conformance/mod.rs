@@ -38,6 +38,16 @@ pub use subject::{AnyDevice, AnyPinned, Subject};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A property of every backend.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::conformance::{CHECKS, Subject};
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
+/// check.run(Subject::new(backend));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// A sentence with underscores.

@@ -17,11 +17,53 @@ use crate::memory::{Both, Buffer, Device, DeviceOnly, Memory, Pinned};
 use crate::stream::{Module, Pending, Queued, Stream};
 
 /// Device memory, chosen at run time.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::conformance::{AnyDevice, CHECKS, Subject};
+/// use ringmem::memory::Device;
+/// use ringmem::pool::Pool;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pool: AnyDevice = Arc::new(Pool::builder(Device::new(&backend, 0)).build()?);
+/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
+/// check.run(Subject::new(backend).with_device_memory(pool));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type AnyDevice = Arc<dyn Memory<Visibility = DeviceOnly>>;
 /// Pinned or managed memory, chosen at run time.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::conformance::{AnyPinned, CHECKS, Subject};
+/// use ringmem::memory::Unified;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let managed: AnyPinned = Arc::new(Unified::new(&backend, 0));
+/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
+/// check.run(Subject::new(backend).with_pinned_memory(managed));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type AnyPinned = Arc<dyn Memory<Visibility = Both>>;
 
 /// A backend under test, with memories of it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::conformance::{CHECKS, Subject};
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let counted = Arc::clone(&backend);
+/// let subject = Subject::new(backend).counting(move || counted.counters().into());
+/// CHECKS[0].run(subject); // a refused call must not change a counter
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Subject {
     pub(super) backend: Arc<dyn Backend>,

@@ -84,6 +84,23 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
 }
 
 /// Source and target, with the error.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::copy::{Chunked, Copied};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// fn upload(stream: &Stream, from: PinnedBuffer<u8>, to: GpuBuffer<u8>) -> Copied<PinnedBuffer<u8>, GpuBuffer<u8>> {
+///     Chunked::new(stream, from, to, 4096, 2)?.wait() // an error has both buffers
+/// }
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pinned = PinnedBuffer::from_slice(Pinned::new(&backend, 0), &[7; 5000])?;
+/// let device = GpuBuffer::new(Device::new(&backend, 0), 5000)?;
+/// assert_eq!(upload(&Stream::new(&backend, 0)?, pinned, device)?.1.to_vec()?, [7; 5000]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 
 pub(crate) struct Plan<T> {

@@ -14,6 +14,21 @@ use crate::shared::{lock, private};
 use crate::{Error, Result};
 
 /// A published page; its process may have ended.
+///
+/// ```
+/// # use ringmem::channel::Channel;
+/// # use ringmem_kernels::echo::ECHO;
+/// # let backend = ringmem::backend::host::HostBackend::builder().build()?;
+/// use ringmem::monitor::{self, Published};
+///
+/// let channel = Channel::builder(ECHO).publish("orders").open(&backend, 0)?;
+/// let mut published = monitor::list()?.into_iter();
+/// let found = published.find(|one| (one.pid, one.name.as_str()) == (std::process::id(), "orders"));
+/// let Some(Published { path, .. }) = found else { panic!("not published") };
+/// drop(channel);
+/// assert!(!path.exists());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Published {
     /// Process id.

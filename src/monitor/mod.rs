@@ -56,6 +56,22 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.page\0");
 pub const VERSION: u64 = 1;
 
 /// A published channel's file: words that only the channel writes; any bytes are valid.
+///
+/// ```
+/// use ringmem::Layout;
+/// use ringmem::monitor::{MAGIC, Page};
+///
+/// /// Messages sent, from the bytes of a page: for programs without this library.
+/// fn sent(page: &[u8]) -> Option<u64> {
+///     let word = |at: usize| Some(u64::from_le_bytes(*page.get(at..)?.first_chunk()?));
+///     (word(0)? == MAGIC).then(|| word(std::mem::offset_of!(Page, sent)))?
+/// }
+///
+/// let mut page = vec![0; Page::DESCRIPTOR.size];
+/// assert_eq!(sent(&page), None);
+/// page[..8].copy_from_slice(&MAGIC.to_le_bytes());
+/// assert_eq!(sent(&page), Some(0));
+/// ```
 #[derive(SharedLayout)]
 #[repr(C, align(64))]
 pub struct Page {

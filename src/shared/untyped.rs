@@ -14,6 +14,16 @@ use crate::wait::wake_sleepers;
 use crate::{RingHeader, Word};
 
 /// A ring's messages, by its header.
+///
+/// ```
+/// use ringmem::RingMessage;
+/// use ringmem::shared::Memory;
+///
+/// let memory = Memory::create::<u16>(4)?;
+/// let facts = memory.untyped_consumer()?.message(); // without the type
+/// assert_eq!((facts.size, facts.kind), (2, u16::KIND));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageFacts {
     /// Bytes of a message, at least 1.
@@ -42,7 +52,20 @@ pub struct UntypedProducer(Untyped);
 
 /// The consumer's end, which reads messages as bytes and releases them separately; a drop closes it.
 ///
-/// Unreleased messages stay in the ring, also if this process is killed. For an example, see [`UntypedProducer`].
+/// Unreleased messages stay in the ring, also if this process is killed.
+///
+/// ```
+/// use ringmem::shared::Memory;
+///
+/// let memory = Memory::create::<u16>(4)?;
+/// memory.producer::<u16>()?.push(7).expect("room");
+/// let mut consumer = memory.untyped_consumer()?;
+/// let mut message = [0; 2];
+/// assert_eq!((consumer.peek(0, &mut message), u16::from_ne_bytes(message)), (Ok(1), 7));
+/// consumer.release(1); // until here, a successor would read it again
+/// assert_eq!((consumer.refresh(), consumer.head()), (Ok(0), 1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct UntypedConsumer(Untyped);
 
 struct Untyped {

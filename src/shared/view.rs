@@ -41,6 +41,21 @@ pub struct View {
 }
 
 /// The figures of a ring, unchecked: a hostile file may contain any values.
+///
+/// ```
+/// use ringmem::shared::{Memory, OwnerState, View};
+///
+/// # let folder = std::env::temp_dir().join(format!("ringmem-figures-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("ring");
+/// let memory = Memory::create_at::<u64>(&path, 64)?;
+/// drop(memory.consumer::<u64>()?);
+/// let figures = View::open(&path)?.read()?;
+/// assert_eq!((figures.slot_size, figures.indices.capacity), (8, 64));
+/// assert_eq!(figures.consumer, (OwnerState::Left, 1)); // one owner so far
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

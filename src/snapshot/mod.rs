@@ -77,6 +77,20 @@ pub use csv::csv;
 pub const VERSION: u32 = 1;
 
 /// The state of memory. Each method adds a part.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+/// use ringmem::snapshot::Snapshot;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// manager.create::<f32>("weights", 1000, BufferConfig::new())?;
+/// let json = Snapshot::new().manager("nodes", &manager).to_json();
+/// assert!(json.contains(r#""name":"weights","element":"f32","used_bytes":4000"#));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pools: Vec<String>,

@@ -40,6 +40,17 @@ pub(super) mod attribute {
 }
 
 /// A loaded and initialised driver.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::cuda::Driver;
+///
+/// match Driver::load() {
+///     Ok(driver) => println!("CUDA {}.{}", driver.version() / 1000, driver.version() % 1000 / 10),
+///     Err(Error::NoDriver { tried, .. }) => println!("none of {tried:?} is installed"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Driver {
     version: u32,
@@ -47,6 +58,18 @@ pub struct Driver {
 }
 
 /// One GPU.
+///
+/// ```
+/// use ringmem::backend::cuda::{Driver, Gpu};
+///
+/// /// The GPU with the most memory.
+/// fn largest(gpus: &[Gpu]) -> Option<&Gpu> {
+///     gpus.iter().max_by_key(|gpu| gpu.memory)
+/// }
+///
+/// let gpus = Driver::load().and_then(|driver| driver.gpus()).unwrap_or_default();
+/// assert_eq!(largest(&gpus).is_some(), !gpus.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Ordinal, from 0.

@@ -199,6 +199,23 @@ impl Shared {
 }
 
 /// Host memory that stays page-locked until dropped, or longer under a kernel.
+///
+/// ```
+/// use std::ptr::NonNull;
+///
+/// use ringmem::backend::cuda::CudaBackend;
+///
+/// let mut bytes = vec![0_u8; 1 << 20];
+/// match CudaBackend::open() {
+///     Ok(backend) => {
+///         // SAFETY: the bytes outlive the returned value, and no kernel runs.
+///         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes[..]).cast(), bytes.len()) }?;
+///         assert!(registered.block().is_pinned);
+///     }
+///     Err(error) => println!("{error}"),
+/// }
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Registered {
     backend: Arc<CudaBackend>,
     block: Block,

@@ -92,6 +92,16 @@ pub use self::prefetch::Advice;
 pub use crate::backend::counters::{Counters, Live, Tally};
 
 /// The GPUs of this machine. Each primary context is retained from first use until the backend is dropped.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::cuda::CudaBackend;
+///
+/// match CudaBackend::open() {
+///     Ok(backend) => assert!(backend.devices() > 0 && !backend.is_simulated()),
+///     Err(error) => println!("{error}"), // no driver, or no GPU
+/// }
+/// ```
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
@@ -121,6 +131,17 @@ struct Shared {
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// Settings of a backend.
+///
+/// ```
+/// use ringmem::backend::cuda::{CudaBackend, Settings};
+///
+/// let settings = Settings { threshold: 1 << 30, pinned_budget: 512 << 20, ..Settings::default() };
+/// assert!(settings.stream_ordered);
+/// match CudaBackend::with(settings) {
+///     Ok(backend) => println!("{backend:?}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Use a stream-ordered pool if possible: allocate and free then wait for no kernel. Otherwise each block is a `cuMemAlloc`.

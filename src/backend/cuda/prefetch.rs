@@ -5,6 +5,17 @@ use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
 /// Advice about managed memory (`CUmem_advise`), which moves and maps pages only.
+///
+/// ```
+/// use ringmem::backend::Block;
+/// use ringmem::backend::cuda::{Advice, CudaBackend};
+///
+/// /// For a table that the device reads often and the host rarely writes.
+/// fn advise(backend: &CudaBackend, table: &Block) -> ringmem::Result<()> {
+///     backend.advise(table, Advice::Prefer(Some(table.device)))?;
+///     backend.advise(table, Advice::ReadMostly)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {

@@ -13,6 +13,16 @@ use std::vec::Vec;
 use crate::Error;
 
 /// A backend's method.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().log(true).build()?;
+/// GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?.to_vec()?;
+/// assert_eq!(backend.calls(Verb::Copy), Some(2)); // to the device and back
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verb {

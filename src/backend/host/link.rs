@@ -49,6 +49,23 @@ pub struct Link {
 }
 
 /// A kernel's duration in ns, from its name and arguments.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::backend::host::{HostBackend, KernelTime, Link};
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Module, Stream};
+///
+/// let kernel_ns: KernelTime = Arc::new(|_, arguments| 10 * arguments[1]); // 10 ns per byte
+/// let backend = HostBackend::builder().link(Link { kernel_ns, ..Link::default() }).build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let bytes = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100)?;
+/// // SAFETY: `increment` uses 100 bytes, which the launch owns.
+/// unsafe { Stream::new(&backend, 0)?.launch_with(&module, "increment", bytes, &[100]) }?.wait()?;
+/// assert_eq!(backend.model_now(), Some(1000));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type KernelTime = Arc<dyn Fn(&str, &[u64]) -> u64 + Send + Sync>;
 
 impl Default for Link {

@@ -6,6 +6,18 @@ use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
 /// An entry, added before a caller can observe its event.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().log(true).build()?;
+/// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 100)?;
+/// buffer.fill(7)?;
+/// let log = backend.call_log();
+/// assert_eq!(log.iter().map(|call| (call.verb, call.bytes)).collect::<Vec<_>>(), [(Verb::Allocate, 400), (Verb::Fill, 400)]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
@@ -32,6 +44,20 @@ pub struct Call {
 }
 
 /// The phase of a call.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Phase, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().log(true).build()?;
+/// let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 100)?;
+/// Stream::new(&backend, 0)?.fill(buffer, .., 7)?.wait()?;
+/// let fills = backend.call_log().into_iter().filter(|call| call.verb == Verb::Fill);
+/// let phases: Vec<Phase> = fills.map(|call| call.phase).collect();
+/// assert!(phases.contains(&Phase::Called) && phases.contains(&Phase::Executed));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {

@@ -47,9 +47,33 @@ pub use log::{Call, Phase};
 pub use pinned::{host_memory, pinned_budget};
 
 /// A clock in ns.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::backend::host::{Clock, HostBackend};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let clock: Clock = Arc::new(|| 7_000); // repeatable times in a test
+/// let backend = HostBackend::builder().log(true).clock(clock).build()?;
+/// let _buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100)?;
+/// assert_eq!(backend.call_log()[0].at_ns, 7_000);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Simulated devices; memory and streams keep them alive.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().device_memories([1 << 20, 4 << 20]).build()?; // two devices
+/// assert!(GpuBuffer::<u8>::new(Device::new(&backend, 0), 2 << 20).is_err());
+/// let _buffer = GpuBuffer::<u8>::new(Device::new(&backend, 1), 2 << 20)?;
+/// assert_eq!((backend.occupied(0)?.bytes, backend.occupied(1)?.bytes), (0, 2 << 20));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct HostBackend {
     shared: Arc<Shared>,
 }

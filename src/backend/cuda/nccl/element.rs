@@ -29,11 +29,35 @@ use crate::DeviceBytes;
 pub trait Element: DeviceBytes + sealed::Typed {}
 
 /// The bits of an IEEE 754 half-precision number.
+///
+/// ```
+/// use ringmem::backend::cuda::nccl::F16;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// const ONE: F16 = F16(0x3c00);
+///
+/// let backend = HostBackend::builder().build()?;
+/// let mut weights = GpuBuffer::<F16>::new(Device::new(&backend, 0), 3)?;
+/// weights.fill(ONE)?;
+/// assert_eq!((weights.to_vec()?, weights.size_bytes()), (vec![ONE; 3], 6));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct F16(pub u16);
 
 /// The bits of a bfloat16 number: the upper half of an `f32`.
+///
+/// ```
+/// use ringmem::backend::cuda::nccl::Bf16;
+///
+/// fn truncated(value: f32) -> Bf16 {
+///     Bf16((value.to_bits() >> 16) as u16)
+/// }
+///
+/// assert_eq!(f32::from_bits(u32::from(truncated(1.5).0) << 16), 1.5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Bf16(pub u16);
@@ -48,6 +72,17 @@ unsafe impl Layout for Bf16 {
 }
 
 /// The operation of an [all-reduce](super::Collective::all_reduce). Integers wrap.
+///
+/// ```
+/// use ringmem::backend::cuda::nccl::{Communicator, Reduce};
+/// use ringmem::memory::GpuBuffer;
+/// use ringmem::stream::Stream;
+///
+/// /// Replaces each element by the largest of all ranks.
+/// fn largest(rank: &Communicator, stream: &Stream, losses: GpuBuffer<f32>) -> ringmem::Result<GpuBuffer<f32>> {
+///     Ok(rank.wait(rank.on(stream, losses).all_reduce(Reduce::Maximum, ..).queue()?)?)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reduce {
