@@ -456,7 +456,7 @@ pub enum LimitOf {
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
 /// mirror.copy_from(&[1, 2, 3, 4])?; // not on the device yet
 /// let error = mirror.mark_device_dirty().expect_err("both sides would have writes");
-/// assert!(matches!(error, Error::Mirror { what: MirrorFault::DirtyConflict, .. }), "{error}");
+/// assert!(matches!(error, Error::Mirror { what: MirrorFault::DirtyConflict, .. }));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,11 +16,12 @@ use crate::{Error, Result};
 /// A published page; its process may have ended.
 ///
 /// ```
-/// # use ringmem::channel::Channel;
-/// # use ringmem_kernels::echo::ECHO;
-/// # let backend = ringmem::backend::host::HostBackend::builder().build()?;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::channel::Channel;
 /// use ringmem::monitor::{self, Published};
+/// use ringmem_kernels::echo::ECHO;
 ///
+/// let backend = HostBackend::builder().build()?;
 /// let channel = Channel::builder(ECHO).publish("orders").open(&backend, 0)?;
 /// let mut published = monitor::list()?.into_iter();
 /// let found = published.find(|one| (one.pid, one.name.as_str()) == (std::process::id(), "orders"));

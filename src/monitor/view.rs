@@ -22,12 +22,12 @@ use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
 /// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
 ///
 /// ```
-/// # use ringmem::backend::host::HostBackend;
-/// # use ringmem::channel::Channel;
-/// # use ringmem_kernels::echo::ECHO;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::channel::Channel;
 /// use ringmem::monitor::{self, View};
+/// use ringmem_kernels::echo::ECHO;
 ///
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let channel = Channel::builder(ECHO).publish("view").open(&backend, 0)?;
 /// let published = monitor::list()?.into_iter().find(|one| one.pid == std::process::id()).expect("it was published");
 /// let view = View::open(&published.path)?;
@@ -45,22 +45,23 @@ pub struct View {
 /// A page's figures, unchecked: any values are possible.
 ///
 /// ```
-/// # use ringmem::channel::Channel;
-/// # use ringmem_kernels::echo::{ECHO, Echo};
-/// # let backend = ringmem::backend::host::HostBackend::builder().build()?;
-/// # let mut channel = Channel::builder(ECHO).publish("figures").open(&backend, 0)?;
+/// # use ringmem::backend::host::HostBackend;
+/// use ringmem::channel::Channel;
 /// use ringmem::monitor::{self, View};
 /// use ringmem::watchdog::Verdict;
+/// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # channel.send(Echo { words: [7; 8] }).expect("room");
-/// # channel.recv().expect("an answer");
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::builder(ECHO).publish("figures").open(&backend, 0)?;
+/// channel.send(Echo { words: [7; 8] })?;
+/// channel.recv()?;
 /// let published = monitor::list()?.into_iter().find(|one| one.pid == std::process::id()).expect("it was published");
 /// let figures = View::open(&published.path)?.read()?;
 /// if let Verdict::Stuck { for_ns } = figures.verdict() {
 ///     println!("{} is stuck for {for_ns} ns: {}", figures.kernel, figures.conclusion());
 /// }
-/// assert_eq!((figures.sent, figures.round_trips.count()), (1, 1));
-/// # Ok::<(), ringmem::Error>(())
+/// assert_eq!((figures.received, figures.round_trips.count()), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -98,19 +99,20 @@ pub struct Figures {
 /// A part of a pool's [`Statistics`](crate::pool::Statistics).
 ///
 /// ```
-/// # use ringmem::channel::Channel;
-/// # use ringmem::memory::{Buffer, Device};
-/// # use ringmem::monitor::{self, View};
-/// # use ringmem::pool::Pool;
-/// # use ringmem_kernels::echo::ECHO;
-/// # let backend = ringmem::backend::host::HostBackend::builder().build()?;
-/// # let mut channel = Channel::builder(ECHO).publish("pool").open(&backend, 0)?;
+/// # use ringmem::backend::host::HostBackend;
+/// use ringmem::channel::Channel;
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::monitor::{self, View};
+/// use ringmem::pool::Pool;
+/// use ringmem_kernels::echo::ECHO;
+///
+/// # let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
+/// let mut channel = Channel::builder(ECHO).publish("pool").open(&backend, 0)?;
 /// channel.publish_pool(&pool);
 /// let published = monitor::list()?.into_iter().find(|one| one.pid == std::process::id()).expect("it was published");
-/// let figures = View::open(&published.path)?.read()?;
-/// let shown = figures.pool.expect("a pool is published");
+/// let shown = View::open(&published.path)?.read()?.pool.expect("a pool is published");
 /// assert_eq!((shown.live, shown.misses, shown.reserved_bytes), (1, 1, 2 << 20));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
