@@ -89,11 +89,11 @@ pub struct Facts {
 /// use ringmem::visibility::Detected;
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let Detected { visibility, overruled, warning, .. } = MemoryVisibility::detect(&backend, 0)?;
+/// let Detected { visibility, overridden, warning, .. } = MemoryVisibility::detect(&backend, 0)?;
 /// if let Some(warning) = warning {
 ///     eprintln!("RINGMEM_VISIBILITY: {warning}");
 /// }
-/// assert!(overruled.is_some() || visibility != MemoryVisibility::ExplicitDma);
+/// assert!(overridden.is_some() || visibility != MemoryVisibility::ExplicitDma);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub struct Detected {
     /// Reason.
     pub why: &'static str,
     /// Environment variable's value; a valid one sets `visibility`.
-    pub overruled: Option<Box<str>>,
+    pub overridden: Option<Box<str>>,
     /// For an unknown value, or one unlike the detection.
     pub warning: Option<&'static str>,
 }
@@ -122,7 +122,7 @@ impl MemoryVisibility {
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         if let Some(warning) = detected.warning {
-            event!(warn, variable = VARIABLE, value = detected.overruled.as_deref(), warning, "visibility");
+            event!(warn, variable = VARIABLE, value = detected.overridden.as_deref(), warning, "visibility");
         }
         Ok(detected)
     }
@@ -166,18 +166,18 @@ pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
     match facts.os {
         Os::Linux => match (subsystem(facts.kernel.as_deref().unwrap_or_default()), facts.system_scope) {
             (Some(Subsystem::Second), _) => (DeviceScope, "WSL 2: the driver moves pages only between launches"),
-            (Some(Subsystem::First), _) => (ExplicitDma, "WSL 1: it has no device"),
+            (Some(Subsystem::First), _) => (ExplicitDma, "WSL 1 has no device"),
             (None, Some(false)) => (DeviceScope, "the device does not see the host's stores while a kernel runs"),
             (None, Some(true)) => (SystemScope, "Linux, and the device sees pinned memory at system scope"),
             (None, None) if facts.kernel.as_deref().is_none_or(|text| text.trim().is_empty()) => {
-                (DeviceScope, "Linux, but nobody knows which, or what the device sees")
+                (DeviceScope, "Linux, but neither its version nor the device's scope is known")
             }
-            (None, None) => (SystemScope, "Linux on a machine of its own"),
+            (None, None) => (SystemScope, "Linux, not under WSL"),
         },
         Os::Windows if facts.concurrent_managed_access == Some(true) => (SystemScope, "Windows, with concurrent managed access"),
         Os::Windows => (DeviceScope, "Windows, without concurrent managed access"),
-        Os::MacOs => (DeviceScope, "macOS: kernels end before the host looks"),
-        Os::Other => (ExplicitDma, "a system of which nothing is known"),
+        Os::MacOs => (DeviceScope, "macOS: the host reads only after a kernel has ended"),
+        Os::Other => (ExplicitDma, "an unknown operating system"),
     }
 }
 
@@ -199,21 +199,21 @@ fn subsystem(version: &str) -> Option<Subsystem> {
 fn overrule(facts: &Facts, asked: Option<&str>) -> Detected {
     let (visibility, why) = classify(facts);
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
-        return Detected { visibility, why, overruled: None, warning: None };
+        return Detected { visibility, why, overridden: None, warning: None };
     };
-    let overruled = Some(asked.into());
+    let overridden = Some(asked.into());
     let known = [MemoryVisibility::SystemScope, MemoryVisibility::DeviceScope, MemoryVisibility::ExplicitDma];
     match known.into_iter().find(|known| known.name().eq_ignore_ascii_case(asked)) {
-        None => Detected { visibility, why, overruled, warning: Some("it is none of `system`, `device` and `dma`, and is passed over") },
+        None => Detected { visibility, why, overridden, warning: Some("ignored: it must be `system`, `device` or `dma`") },
         Some(asked) => {
             let warning = if asked == visibility {
                 None
             } else if asked == MemoryVisibility::SystemScope {
-                Some("it promises more than was detected: a kernel may wait for ever for what it does not see")
+                Some("more than was detected: a kernel may never see a host store that it waits for; unset it unless you know better")
             } else {
-                Some("it is not what was detected")
+                Some("differs from the detected visibility")
             };
-            Detected { visibility: asked, why: "the environment says so", overruled, warning }
+            Detected { visibility: asked, why: "set by RINGMEM_VISIBILITY", overridden, warning }
         }
     }
 }
@@ -268,12 +268,12 @@ mod tests {
     fn the_environment_overrides_with_a_warning() {
         let facts = facts(Os::Linux, None, None, Some(false));
         let plain = overrule(&facts, None);
-        assert_eq!((plain.visibility, &plain.overruled, plain.warning), (DeviceScope, &None, None));
+        assert_eq!((plain.visibility, &plain.overridden, plain.warning), (DeviceScope, &None, None));
         assert_eq!(overrule(&facts, Some("")), plain);
         for (asked, expected, warned) in [("device", DeviceScope, false), ("System", SystemScope, true), ("DMA", ExplicitDma, true)] {
             let detected = overrule(&facts, Some(asked));
             assert_eq!((detected.visibility, detected.warning.is_some()), (expected, warned), "{asked}");
-            assert_eq!(detected.overruled.as_deref(), Some(asked));
+            assert_eq!(detected.overridden.as_deref(), Some(asked));
         }
         let nonsense = overrule(&facts, Some("everything"));
         assert_eq!((nonsense.visibility, nonsense.why), (plain.visibility, plain.why));

@@ -60,16 +60,16 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
             .collect();
         let limits: Vec<Value> =
             limits.iter().map(|limit| json!({ "name": limit.name, "bytes": limit.bytes, "advice": limit.advice })).collect();
-        let Detected { visibility, why, overruled, warning } = detected;
+        let Detected { visibility, why, overridden, warning } = detected;
         let object = json!({
-            "visibility": visibility.name(), "why": why, "overruled": overruled, "warning": warning,
+            "visibility": visibility.name(), "why": why, "overridden": overridden, "warning": warning,
             "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver, "limits": limits,
             "bandwidth": ways,
         });
         return Ok(writeln!(out, "{object}")?);
     }
     writeln!(out, "visibility  {}: {}", detected.visibility, detected.why)?;
-    if let (Some(said), Some(warning)) = (&detected.overruled, detected.warning) {
+    if let (Some(said), Some(warning)) = (&detected.overridden, detected.warning) {
         writeln!(out, "            {}={}: {warning}", visibility::VARIABLE, plain(said))?;
     }
     writeln!(out, "strategy    {}: a bridge {}", strategy.name(), action(strategy))?;

@@ -65,8 +65,8 @@ impl Wanted {
 
     fn with(self, host: Builder, pinned: Option<u64>, err: &mut dyn Write) -> Result<Place> {
         let place = self.look(pinned.into_iter().fold(host, Builder::pinned_budget), pinned)?;
-        let Detected { overruled, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
-        if let (Some(said), Some(warning)) = (overruled, warning) {
+        let Detected { overridden, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
+        if let (Some(said), Some(warning)) = (overridden, warning) {
             let _ = writeln!(err, "ringmem: {}={}: {warning}", visibility::VARIABLE, plain(&said));
         }
         Ok(place)

@@ -71,7 +71,7 @@ impl Check {
             let _ = done.send(forgotten);
         });
         match outcome.recv_timeout(LIMIT) {
-            Ok(forgotten) => subject::eventually(&format!("{name}: nobody's bytes are freed"), || {
+            Ok(forgotten) => subject::eventually(&format!("{name}: forgotten bytes are freed"), || {
                 figures.as_ref().map(|figures| figures().live_bytes) == held.map(|held| held + forgotten)
             }),
             Err(RecvTimeoutError::Timeout) => panic!("{name}: not done in time"),

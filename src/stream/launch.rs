@@ -29,7 +29,7 @@ use sealed::Shown;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
-    label = "the stream takes it by value and gives it back",
+    label = "the stream takes it by value and returns it",
     note = "a `Buffer`, a `Lease` or a `LeaseMut` that devices see, or `(a, (b, c))` of them"
 )]
 pub trait Operands: Queued + sealed::Places {}

@@ -5,7 +5,7 @@ use crate::memory::{Buffer, Memory};
 /// Elements that a queued operation owns.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
-    label = "the stream takes it by value and gives it back",
+    label = "the stream takes it by value and returns it",
     note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
 )]
 pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self as Operand>::Memory> {
@@ -35,7 +35,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
-    label = "the stream takes it by value and gives it back",
+    label = "the stream takes it by value and returns it",
     note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
 )]
 pub trait Source: Operand {}
@@ -59,7 +59,7 @@ pub trait Source: Operand {}
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued to be written",
-    label = "the stream takes it by value and gives it back",
+    label = "the stream takes it by value and returns it",
     note = "a `Buffer`, or a `LeaseMut` that holds its registry: `into_owned`"
 )]
 pub trait Target: Operand {}

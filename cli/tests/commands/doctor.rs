@@ -58,8 +58,8 @@ fn ringmem_visibility_applies_with_a_warning() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["doctor", "--backend", "host"]).env("RINGMEM_VISIBILITY", "dma");
     let lines = finish(program).out;
-    assert!(lines.starts_with("visibility  dma: the environment says so"), "{lines}");
-    assert!(lines.contains("RINGMEM_VISIBILITY=dma: it is not what was detected"), "{lines}");
+    assert!(lines.starts_with("visibility  dma: set by RINGMEM_VISIBILITY"), "{lines}");
+    assert!(lines.contains("RINGMEM_VISIBILITY=dma: differs from the detected visibility"), "{lines}");
     assert!(lines.contains("strategy    dma-polling"), "{lines}");
 }
 

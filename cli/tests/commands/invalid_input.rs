@@ -345,7 +345,7 @@ fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(arguments).args(["--backend", "host"]).env("RINGMEM_VISIBILITY", std::ffi::OsStr::from_bytes(value));
     let ran = finish(program);
-    let warning = format!("ringmem: RINGMEM_VISIBILITY={said}: it is none of `system`, `device` and `dma`, and is passed over\n");
+    let warning = format!("ringmem: RINGMEM_VISIBILITY={said}: ignored: it must be `system`, `device` or `dma`\n");
     assert_eq!((ran.code, ran.err), (0, warning), "{arguments:?}");
 }
 
