@@ -192,8 +192,8 @@ impl Config {
             "Metal.ResourceStorageMode" | "Metal.StorageMode" => match value {
                 "Shared" => Ok(shared(true)),
                 "Private" => Ok(shared(false)),
-                "Managed" => Err("a buffer has one copy; `MirroredBuffer` has two and copies explicitly"),
-                "Memoryless" => Err("a buffer has memory; tile memory is for render targets"),
+                "Managed" => Err("a buffer has one copy; use `MirroredBuffer` for a host and a device copy"),
+                "Memoryless" => Err("memoryless storage is for render targets only"),
                 _ => Err("expected Shared or Private"),
             },
             "OpenCL.UseZeroCopyBuffers" => boolean(value).map(|on| match on {
@@ -386,7 +386,7 @@ mod tests {
             ("MemoryPooling.TrimInterval", "0:+5:000", "expected HH:MM:SS"),
             ("MemoryPooling.TrimInterval", "00:00:01:", "expected HH:MM:SS"),
             ("Metal.StorageMode", "Managed", "a buffer has one copy"),
-            ("Metal.StorageMode", "Memoryless", "a buffer has memory"),
+            ("Metal.StorageMode", "Memoryless", "memoryless storage is for render targets"),
             ("Metal.StorageMode", "shared", "expected Shared or Private"),
             ("OpenCL.PreferReadWriteBuffers", "false", "every buffer is readable"),
             ("OpenCL.PreferReadWriteBuffers", "", "expected true or false"),

@@ -209,7 +209,9 @@ fn overrule(facts: &Facts, asked: Option<&str>) -> Detected {
             let warning = if asked == visibility {
                 None
             } else if asked == MemoryVisibility::SystemScope {
-                Some("more than was detected: a kernel may never see a host store that it waits for; unset it unless you know better")
+                Some(
+                    "stronger than the detected visibility: a kernel may never see a host store that it waits for; unset it unless you are sure",
+                )
             } else {
                 Some("differs from the detected visibility")
             };

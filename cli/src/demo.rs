@@ -94,11 +94,11 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         if let (Some(p50), Some(p99)) = (percentile(&round_trips, 50, 100), percentile(&round_trips, 99, 100)) {
             writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
         }
-        writeln!(out, "  {lost} lost, {doubled} doubled, {wrong} wrong")?;
+        writeln!(out, "  {lost} lost, {doubled} duplicated, {wrong} wrong")?;
         writeln!(out, "  backend {}", place.words())?;
     }
     if lost + doubled + wrong > 0 {
-        return Err(Failure::Fact(format!("{lost} messages lost, {doubled} doubled, {wrong} wrong")));
+        return Err(Failure::Fact(format!("{lost} messages lost, {doubled} duplicated, {wrong} wrong")));
     }
     Ok(())
 }

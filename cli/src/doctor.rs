@@ -148,7 +148,9 @@ fn limits(pinned: Option<u64>) -> Vec<Limit> {
         Limit {
             name: "mlock",
             bytes: locked,
-            advice: short.then_some("larger pinned buffers are not locked, and say so; raise it by `ulimit -l` or LimitMEMLOCK="),
+            advice: short.then_some(
+                "larger pinned buffers are not page-locked; raise the limit with `ulimit -l`, or with LimitMEMLOCK= in a systemd unit",
+            ),
         },
         Limit { name: "pinned", bytes: Some(budget), advice: None },
     ]

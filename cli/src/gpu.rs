@@ -50,7 +50,7 @@ impl Calls for Bare {
                 ("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, stream) })
             }
             (backend::Place::Host(_), backend::Place::Host(_)) => {
-                return Err(ringmem::Error::Unsupported { what: "a copy in which no device has a part" });
+                return Err(ringmem::Error::Unsupported { what: "a copy from host to host" });
             }
         };
         check(call, said)?;
@@ -75,7 +75,7 @@ impl Calls for Bare {
     }
 }
 
-const WATCHED: &str = "it also shows a screen, and a watchdog ends each kernel after some seconds: for one that stays take another GPU, or let this one show nothing";
+const WATCHED: &str = "it drives a display, so a watchdog ends each kernel after some seconds: run persistent kernels on another GPU, or detach the display from this one";
 
 pub(super) fn driver() -> Value {
     match Driver::load().and_then(|driver| Ok((driver, driver.gpus()?))) {

@@ -114,8 +114,5 @@ fn short(line: &str) -> String {
 
 fn unknown(name: &str, abi: &Abi) -> Failure {
     let names: Vec<&str> = abi.layouts.iter().map(|layout| layout.name).collect();
-    Failure::Usage(format!(
-        "no struct of this library is named {name}: there are {}; for your own, see ringmem::describe",
-        names.join(", ")
-    ))
+    Failure::Usage(format!("no struct named {name}: this program has {}; for structs of your own, use ringmem::describe", names.join(", ")))
 }

@@ -75,8 +75,8 @@ impl Wanted {
     fn look(self, host: Builder, pinned: Option<u64>) -> Result<Place> {
         let simulated = |why| Ok(Place { backend: host.build()?, driver: None, gpus: Vec::new(), why });
         match self {
-            Self::Host => simulated("asked for".to_owned()),
-            Self::Cuda => gpu::open(pinned).map(|place| Place { why: format!("asked for, {}", place.why), ..place }),
+            Self::Host => simulated("requested".to_owned()),
+            Self::Cuda => gpu::open(pinned).map(|place| Place { why: format!("requested, {}", place.why), ..place }),
             Self::Auto => gpu::open(pinned).or_else(|error| simulated(format!("no GPU: {}", plain(&chain(&error))))),
         }
     }

@@ -85,7 +85,7 @@ const STREAMS: u64 = 256;
 fn steps(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(steps @ (1 | 2 | 4 | 8)) => Ok(steps),
-        _ => Err("there are 1, 2, 4 or 8 classes an octave".to_owned()),
+        _ => Err("expected 1, 2, 4 or 8".to_owned()),
     }
 }
 
@@ -143,11 +143,11 @@ fn read(source: &mut FileSource) -> Result<Trace, Failure> {
     }
     let text = str::from_utf8(&bytes).map_err(|error| {
         let lines = bytes.iter().take(error.valid_up_to()).filter(|&&byte| byte == b'\n').count();
-        fact(&format_args!("line {} is no text", lines + 1))
+        fact(&format_args!("line {} is not UTF-8", lines + 1))
     })?;
     let trace = Trace::parse(text).map_err(|error| fact(&error))?;
     if trace.streams() > STREAMS {
-        return Err(fact(&format_args!("the trace names {} streams where {STREAMS} are opened at most", trace.streams())));
+        return Err(fact(&format_args!("the trace has {} streams, more than the maximum of {STREAMS}", trace.streams())));
     }
     Ok(trace)
 }

@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(format!("`{unit}` is no unit of size; KiB, MiB and GiB are")),
+        _ => return Err(format!("unknown unit `{unit}`: use KiB, MiB or GiB")),
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     match bytes {

@@ -117,7 +117,7 @@ fn capacity(text: &str) -> Result<u64, String> {
 }
 
 fn operation(text: &str) -> Result<Operation, String> {
-    let wrong = || format!("`{text}` is no transformation: add:N and xor:N are, with N from 0 to 255");
+    let wrong = || format!("unknown transformation `{text}`: use add:N or xor:N, with N from 0 to 255");
     let (name, operand) = text.split_once(':').ok_or_else(wrong)?;
     let operand = operand.parse::<u8>().map_err(|_| wrong())?;
     match name {
@@ -168,7 +168,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
         return Ok(());
     }
     Err(Failure::Fact(format!(
-        "the kernel's answer is wrong: {} bytes with checksum {:016x}, a straight pass gives {} with {:016x}",
+        "the kernel's result is wrong: {} bytes with checksum {:016x}, the host computed {} with {:016x}",
         run.bytes, run.answer.checksum, length, reference.checksum
     )))
 }

@@ -25,7 +25,7 @@ pub enum Error {
     #[error("invalid service name `{0}`: 1 to 255 ASCII characters are allowed")]
     Name(String),
     /// iceoryx2 does not accept the name of the message type.
-    #[error("the type name `{0}` has more than 255 characters or others than ASCII: rename the message type")]
+    #[error("invalid type name `{0}`: at most 255 ASCII characters are allowed; rename the message type")]
     TypeName(&'static str),
     /// A limit is 0 or too large.
     #[error("invalid limit: {what} must be 1 to {most}, got {value}")]
@@ -61,7 +61,7 @@ pub enum Error {
     #[error("cannot send: {0}")]
     Send(#[source] SendError),
     /// The link or the ring can never hold the message. It remains the next one: see [`Feed::skip`](crate::Feed::skip).
-    #[error("a message of {bytes} bytes, where at most {largest} are possible")]
+    #[error("message too large: {bytes} bytes, at most {largest}")]
     TooLarge {
         /// Bytes of the message.
         bytes: usize,

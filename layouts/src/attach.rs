@@ -130,12 +130,15 @@ impl fmt::Display for AttachError {
             Self::Abi { expected, got } => {
                 write!(
                     f,
-                    "another type, or another definition of it: ABI {got:#018x}, expected {expected:#018x}; compile both sides with one"
+                    "type mismatch: ABI {got:#018x}, expected {expected:#018x}; compile both sides with the same definition of the type"
                 )
             }
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
             Self::Capacity { got } => {
-                write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers, or 1 in a mailbox")
+                write!(
+                    f,
+                    "invalid capacity {got}: it must be a power of two that fits the memory, equal in both headers, and not 1 in a mailbox"
+                )
             }
             Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, expected {expected}"),
             Self::Offset { got } => write!(f, "invalid offset {got}: misaligned or out of bounds"),

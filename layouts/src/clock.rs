@@ -139,7 +139,10 @@ impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { remote, now_us, most_ahead_us } = self;
         let ahead = remote.physical_us().saturating_sub(*now_us);
-        write!(f, "stamp {remote} is {ahead} us ahead of {now_us}: at most {most_ahead_us} us allowed, none past {LAST_US}")
+        write!(
+            f,
+            "stamp {remote} is {ahead} us ahead of the local time, {now_us} us: at most {most_ahead_us} us ahead is allowed, and no stamp after {LAST_US} us"
+        )
     }
 }
 

@@ -289,17 +289,17 @@ impl fmt::Display for Dump {
         let ((sequence, command), (faults, fault)) = (control.given(), control.faults());
         match control.kernel_state() {
             Some(state) => writeln!(f, "state        {state}")?,
-            None => writeln!(f, "state        {}, which is none", control.state as u32)?,
+            None => writeln!(f, "state        {}, unknown", control.state as u32)?,
         }
-        writeln!(f, "epoch        {} in the kernel, {} asked for", control.kernel_epoch(), control.epoch)?;
-        writeln!(f, "abi          {:#x} in the kernel, {:#x} asked for", control.abi_seen, control.abi)?;
+        writeln!(f, "epoch        {} in the kernel, {} set by the host", control.kernel_epoch(), control.epoch)?;
+        writeln!(f, "abi          {:#x} in the kernel, {:#x} expected by the host", control.abi_seen, control.abi)?;
         writeln!(f, "command      {command}, number {sequence}, {} seen", control.command_seen)?;
         writeln!(f, "heartbeat    {}, {verdict}", control.heartbeat)?;
         writeln!(f, "messages     {} processed, {} in flight", control.processed, control.in_flight)?;
         match fault {
             Some(fault) => writeln!(f, "faults       {faults}, the last: {fault}")?,
             None if control.error == 0 => writeln!(f, "faults       none")?,
-            None => writeln!(f, "faults       {faults}, the last: number {}, which is none", control.error as u32)?,
+            None => writeln!(f, "faults       {faults}, the last: number {}, unknown", control.error as u32)?,
         }
         match telemetry {
             Ok(record) => {
@@ -422,10 +422,10 @@ mod tests {
         let text = dump.to_string();
         for line in [
             "state        active",
-            "epoch        3 in the kernel, 3 asked for",
+            "epoch        3 in the kernel, 3 set by the host",
             "command      ACTIVATE, number 2, 2 seen",
             "heartbeat    9, alive",
-            "faults       2, the last: a message that asks for what is not there",
+            "faults       2, the last: a message with an invalid request",
             "latency      of no message yet",
             "input ring   5 of 64, producer at 1, consumer at 18446744073709551612",
         ] {

@@ -176,7 +176,7 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
 /// assert_eq!(Epoch::of_word(3), Epoch::new(3));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no argument of a kernel",
+    message = "`{Self}` cannot be a kernel argument",
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
@@ -347,8 +347,8 @@ pub const fn message<T: RingMessage>() -> (u64, LayoutDescriptor) {
 /// assert_eq!(<(u64, Epoch)>::of_words(&[0x1000]), None);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` are no arguments of a kernel",
-    note = "a tuple of up to twelve, of `u64`, `Epoch` and `DevicePointer<T>`: one alone is `(x,)`"
+    message = "`{Self}` cannot be kernel arguments",
+    note = "kernel arguments are a tuple of up to twelve `u64`, `Epoch` or `DevicePointer<T>` values; write a single one as `(x,)`"
 )]
 pub trait Arguments: Copy + 'static {
     /// Number of arguments.

@@ -108,7 +108,7 @@ impl Options {
             return Err(Error::Unsupported { what: "an allocation option with an unknown bit" });
         }
         if location != MemoryLocation::Pinned && self.intersects(Self::WRITE_COMBINED | Self::MUST_PIN) {
-            return Err(Error::Unsupported { what: "an option for pinned memory on memory of another kind" });
+            return Err(Error::Unsupported { what: "WRITE_COMBINED or MUST_PIN for memory that is not pinned" });
         }
         Ok(())
     }

@@ -54,10 +54,12 @@ impl TransferStrategy {
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {
-            _ if self.shares() && visibility == MemoryVisibility::ExplicitDma => "one ring for both sides, where they share no memory",
+            _ if self.shares() && visibility == MemoryVisibility::ExplicitDma => {
+                "a ring that both sides share (`Unified`, `Flagged`), under the visibility `ExplicitDma`"
+            }
             _ if self.shares() && *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
             _ if !system_scope && placement.iter().any(is_pinned) => {
-                "a ring in pinned memory, where host and device do not see each other's stores while a kernel runs"
+                "a ring in pinned memory, on a device that does not see the host's stores while a kernel runs"
             }
             _ => return Ok(()),
         };

@@ -121,7 +121,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         let capabilities = backend.capabilities(device)?;
         if capabilities.unified && !capabilities.concurrent_managed_access {
             return Err(Error::Unsupported {
-                what: "Channel::open on a device without concurrent managed access: use Channel::open_raw, and hold no host slice of managed memory",
+                what: "Channel::open on a device without concurrent managed access (use Channel::open_raw, and hold no host slice of managed memory)",
             });
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;

@@ -26,7 +26,7 @@ use crate::error::{debug_with_causes, with_causes};
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The ring is full.
-    #[error("the input ring is full: receive answers, since a kernel with a full output ring reads no message")]
+    #[error("the input ring is full: receive answers first: the kernel reads no messages while its output ring is full")]
     Full(T),
     /// The kernel's index is out of range.
     #[error("ring is corrupt: the kernel's index is out of range")]
@@ -41,7 +41,7 @@ pub enum SendError<T> {
         message: Option<T>,
     },
     /// The kernel has left.
-    #[error("the kernel has left")]
+    #[error("cannot send: the kernel has ended")]
     Kernel {
         /// How it ended.
         #[source]

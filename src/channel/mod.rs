@@ -142,7 +142,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
             return Err(Error::Unsupported {
-                what: "a channel's control block in pinned memory, where host and device do not see each other's stores while a kernel runs",
+                what: "a channel on a device that does not see the host's stores to pinned memory while a kernel runs",
             });
         }
         let mut plan = Plan::new();
@@ -152,7 +152,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let memory = Pinned::new(backend, device);
         let region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
         let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
-            return Err(Error::Unsupported { what: "pinned memory at a device address" });
+            return Err(Error::Unsupported { what: "pinned memory without a host or a device address" });
         };
         let address = address.get();
         let abi = module.abi().hash;
@@ -251,7 +251,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
-            return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw: use Channel::restart_raw" });
+            return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw (use Channel::restart_raw)" });
         }
         // SAFETY: as in `Builder::open`, which opened this channel.
         unsafe { self.restart_raw() }

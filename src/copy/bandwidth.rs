@@ -154,9 +154,11 @@ impl fmt::Display for Suggestion {
             Self::Pin => "the memory is pageable: pin it (`Pinned`, or a pool of it), and see that the limit of locked memory allows it",
             Self::Join => "the transfers are small: join them (`copy::Coalescer`), or measure with more bytes",
             Self::Native => {
-                "a driver that shares the device with another system, as under WSL and Windows: keep data on the device, or run without it"
+                "the driver shares the device with another system (WSL or Windows): keep the data on the device, or run on native Linux"
             }
-            Self::Link => "the link itself: look at the slot's lanes and generation, at a device that sleeps, and at who else uses it",
+            Self::Link => {
+                "the link to the device is slow: check its lane count and generation, the device's power state, and other users of the link"
+            }
         })
     }
 }

@@ -72,7 +72,7 @@ pub fn svg(abi: &Abi) -> impl Display {
 }
 
 fn extent(abi: &Abi) -> &'static str {
-    if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the set that this is taken from" }
+    if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the full set that this struct belongs to" }
 }
 
 /// Resolves aliases and generics: `[word; 3]`.

@@ -123,7 +123,7 @@ where
 /// Not a shared stream: its synchronize would take the reader's errors.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
-        return Err(Error::Unsupported { what: "a frame without a slot" });
+        return Err(Error::Unsupported { what: "a double buffer with 0 slots" });
     }
     Stream::new(memory.backend(), memory.device())
 }

@@ -20,9 +20,9 @@ use crate::memory::{Buffer, Memory};
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` lists no transfers",
-    label = "what is done with it next would not come after the frame",
-    note = "a `Buffer` or a `LeaseMut` of such elements"
+    message = "`{Self}` cannot be transferred as a frame",
+    label = "later operations on it would not be ordered after the transfer",
+    note = "use a `Buffer` or a `LeaseMut` with the elements of the frame"
 )]
 pub trait Resident<T: DeviceBytes>: sealed::Lists<T> {}
 

@@ -38,7 +38,7 @@ pub enum IdError {
         got: u32,
     },
     /// The id's entry was released: only existing leases keep it.
-    #[error("buffer {index} was released: it is freed with the last of {leases} leases")]
+    #[error("buffer {index} was released; {leases} leases keep it alive")]
     Released {
         /// Number in the id.
         index: u32,
@@ -62,7 +62,7 @@ pub enum IdError {
         got: &'static str,
     },
     /// All slots are in use.
-    #[error("all {slots} numbers are in use")]
+    #[error("registry full: all {slots} ids are in use")]
     Full {
         /// Number of slots.
         slots: u32,

@@ -140,7 +140,7 @@ impl Display for Stopped<'_> {
                 write!(f, "is {state:?} but has not returned after {} ms", self.waited.as_millis())?
             }
             (Some(State::Created), true) => write!(f, "returned without starting: {:?}", State::Created)?,
-            (Some(state), true) => write!(f, "returned without reporting it: {state:?}")?,
+            (Some(state), true) => write!(f, "returned without reporting its end; its last state is {state:?}")?,
             (Some(state), false) => write!(f, "gave no response within {} ms; its state is {state:?}", self.waited.as_millis())?,
             (None, true) => f.write_str("returned with an unknown state")?,
             (None, false) => f.write_str("has an unknown state")?,

@@ -107,7 +107,7 @@ impl<M: Memory> Leased for Entry<M> {
         if self.metadata.config.is_async {
             Ok(())
         } else {
-            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for queued transfers" })
+            Err(Error::Unsupported { what: "a queued transfer of a buffer without `is_async` in its configuration" })
         }
     }
     fn has_queued(&self) {

@@ -83,7 +83,7 @@ where
         same_len(self.len, device.len())?;
         same_backend(&**self.device_memory.backend(), &**device.memory().backend())?;
         if (device.device_address(), device.memory().device()) != lent {
-            return Err(Error::Unsupported { what: "a buffer other than the borrowed one" });
+            return Err(Error::Unsupported { what: "returning a buffer other than the borrowed one" });
         }
         (self.device, self.state) = (Some(device), state);
         Ok(result)

@@ -11,7 +11,7 @@ pub(crate) fn check(stat: &Stat) -> io::Result<()> {
     match (stat.st_uid == geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)) {
         (true, false) => Ok(()),
         (false, _) => Err(io::Error::other("it belongs to another user")),
-        (true, true) => Err(io::Error::other("other users have access to it: only its owner may have it")),
+        (true, true) => Err(io::Error::other("other users have access to it: restrict it to its owner (chmod go-rwx)")),
     }
 }
 

@@ -30,7 +30,7 @@ use sealed::Shown;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
     label = "the stream takes it by value and returns it",
-    note = "a `Buffer`, a `Lease` or a `LeaseMut` that devices see, or `(a, (b, c))` of them"
+    note = "operands are a `Buffer`, a `Lease` or a `LeaseMut` in memory that devices see, or nested pairs of these: `(a, (b, c))`"
 )]
 pub trait Operands: Queued + sealed::Places {}
 

@@ -6,7 +6,7 @@ use crate::memory::{Buffer, Memory};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and returns it",
-    note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
+    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its registry: call `into_owned` on the lease"
 )]
 pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self as Operand>::Memory> {
     /// The element type.
@@ -36,7 +36,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and returns it",
-    note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
+    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its registry: call `into_owned` on the lease"
 )]
 pub trait Source: Operand {}
 
@@ -60,7 +60,7 @@ pub trait Source: Operand {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued to be written",
     label = "the stream takes it by value and returns it",
-    note = "a `Buffer`, or a `LeaseMut` that holds its registry: `into_owned`"
+    note = "a target is a `Buffer`, or a `LeaseMut` that owns its registry: call `into_owned` on the lease"
 )]
 pub trait Target: Operand {}
 

@@ -277,7 +277,7 @@ alone! {
         let missing = message(group([one(0).send(1, ..2).broadcast(0, 2..), one(1).broadcast(0, ..2)]));
         assert_eq!(missing, "invalid number of operations of another rank in the group: got 0, expected 1");
         let kinds = message(group([one(0).all_reduce(Reduce::Sum, ..), one(1).all_reduce(Reduce::Maximum, ..)]));
-        assert_eq!(kinds, "another operation than that of another rank in the group is not supported");
+        assert_eq!(kinds, "an operation that differs from another rank's in the group is not supported");
         for symbol in ["ncclGroupStart", "ncclAllReduce", "ncclBroadcast", "ncclSend", "ncclRecv"] {
             assert_eq!(nccl.calls(symbol), 0, "{symbol}");
         }

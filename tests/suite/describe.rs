@@ -126,5 +126,5 @@ fn the_svg_map_of_the_abi_is_well_formed() {
 fn a_partial_table_names_the_hash_of_its_set() {
     let last = |page: String| page.lines().last().map(str::to_owned).expect("a line");
     assert_eq!(last(describe::table(&ABI).to_string()), format!("ABI {:016x}: all of them together, in order of name", ABI.hash));
-    assert_eq!(last(describe::table(&order()).to_string()), format!("ABI {:016x}: the set that this is taken from", ABI.hash));
+    assert_eq!(last(describe::table(&order()).to_string()), format!("ABI {:016x}: the full set that this struct belongs to", ABI.hash));
 }

@@ -288,7 +288,7 @@ impl<'a> Flush<'a> {
         let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(Failure::fact)?;
         self.all([popped as u64, moved])?;
         if self.lines.iter().any(|line| line.words != [7; 8]) {
-            return Err(Failure::Fact("a message came back otherwise".to_owned()));
+            return Err(Failure::Fact("a received message differs from the sent one".to_owned()));
         }
         Ok(took.as_nanos() as f64)
     }

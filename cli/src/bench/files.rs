@@ -37,7 +37,7 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
         let took = begun.elapsed();
         streamed.map_err(|interrupted| failed(&path, interrupted.cause))?;
         if sink.as_ref().is_some_and(|sink| sink.len() != rig.bytes || sink.iter().any(|&byte| byte != 7)) {
-            return Err(Failure::Fact("the file came back otherwise".to_owned()));
+            return Err(Failure::Fact("the streamed bytes differ from the file".to_owned()));
         }
         Ok(took.as_nanos() as f64)
     };

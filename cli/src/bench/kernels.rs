@@ -91,7 +91,7 @@ impl<'a> Probe<'a> {
     /// All first: creating streams or pinned memory may wait for a running kernel.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
         let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
-        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at a device address" })?.get();
+        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory without a device address" })?.get();
         let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
         let address = begin.next_multiple_of(128);
         // SAFETY: within the buffer, which has 128 bytes to spare.

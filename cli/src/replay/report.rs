@@ -62,7 +62,7 @@ impl Report<'_> {
             true => writeln!(out, "  pool           none, {} of device memory", size::show(arguments.device_memory))?,
             false => writeln!(
                 out,
-                "  pool           slabs of {}, {} classes an octave{}, {} at most of {} of device memory",
+                "  pool           slabs of {}, {} classes per power of two{}, limit {}, {} of device memory",
                 size::show(arguments.slab),
                 arguments.sub_steps,
                 if arguments.exact { ", exact blocks" } else { "" },
@@ -75,13 +75,13 @@ impl Report<'_> {
             writeln!(out, "  first refusal  line {line}: {why}")?;
         }
         if tally.not_live + tally.failed > 0 {
-            writeln!(out, "  odd frees      {} of blocks that are not there, {} failed", tally.not_live, tally.failed)?;
+            writeln!(out, "  bad frees      {} of unknown blocks, {} failed", tally.not_live, tally.failed)?;
         }
         writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?;
         writeln!(out, "  driver         {}", counted(seen.driver_allocations, "allocation"))?;
         writeln!(
             out,
-            "  peak           {} asked for, {} in blocks for them, {} reserved at most",
+            "  peak           {} requested, {} in blocks, {} reserved at most",
             size::show(tally.peak),
             size::show(seen.peak.held_bytes),
             size::show(seen.end.reserved_peak)
@@ -89,13 +89,13 @@ impl Report<'_> {
         let [peak, end] = [&seen.peak, &seen.end];
         writeln!(
             out,
-            "  fragmentation  {} at the peak, {} at the end, of what is free",
+            "  fragmentation  {} at the peak, {} at the end, of the free bytes",
             percent(peak.fragmentation()),
             percent(end.fragmentation())
         )?;
         writeln!(
             out,
-            "  waste          {} at the peak, {} at the end, of what blocks have",
+            "  waste          {} at the peak, {} at the end, of the bytes in blocks",
             percent(peak.internal_waste()),
             percent(end.internal_waste())
         )?;

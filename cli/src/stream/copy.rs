@@ -73,7 +73,7 @@ pub(super) fn run(
     let written = streamed.written.unwrap_or_default();
     if (written, streamed.bytes) != (expected, length) {
         return Err(Failure::Fact(format!(
-            "what came back is wrong: {} bytes with checksum {written:08x}, a straight pass gives {} with {expected:08x}; {} is as it was",
+            "the result is wrong: {} bytes with checksum {written:08x}, the host computed {} with {expected:08x}; {} is unchanged",
             streamed.bytes,
             length,
             to.display()

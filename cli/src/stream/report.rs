@@ -111,7 +111,7 @@ impl Report<'_> {
         writeln!(out, "  time        {:.3} ms", run.elapsed.as_secs_f64() * 1e3)?;
         writeln!(
             out,
-            "  throughput  {}/s; the same function straight over memory: {}/s",
+            "  throughput  {}/s; the same function on the host: {}/s",
             size::show(throughput as u64),
             size::show(reference as u64)
         )?;

@@ -32,7 +32,7 @@ fn channel(region: &Region, figures: &Figures, is_live: bool) -> Vec<String> {
     let mut lines = vec![
         format!("{}: kernel {}, process {pid}{dead}", name(region), figures.kernel),
         format!("  state        {}: {}", state(figures), figures.conclusion()),
-        format!("  epoch        {} in the kernel, {} asked for", control.kernel_epoch(), control.epoch),
+        format!("  epoch        {} in the kernel, {} set by the host", control.kernel_epoch(), control.epoch),
         format!(
             "  heartbeat    {}, unchanged for {} at the last sample, {} ago",
             control.heartbeat,

@@ -65,7 +65,7 @@ fn a_failed_workload_is_named_and_others_run() {
 fn one_workload_can_be_measured_with_its_unit() {
     let out = call(&IMAGE, arguments(&["pool-64K"])).out;
     let lines: Vec<&str> = out.lines().collect();
-    assert!(lines.len() == 4 && lines[0] == "on the backend host: asked for" && lines[1].starts_with("workload"), "{out}");
+    assert!(lines.len() == 4 && lines[0] == "on the backend host: requested" && lines[1].starts_with("workload"), "{out}");
     assert!(lines[2..].iter().all(|line| line.starts_with("pool-64K") && line.ends_with("ns/block")), "{out}");
 }
 

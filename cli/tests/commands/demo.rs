@@ -32,7 +32,7 @@ fn every_message_returns_once() {
 fn the_text_output_counts_returned_messages() {
     let ran = call(&IMAGE, ["demo", "--messages", "5000"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    assert!(ran.out.contains("5000 messages") && ran.out.contains("0 lost, 0 doubled"), "{}", ran.out);
+    assert!(ran.out.contains("5000 messages") && ran.out.contains("0 lost, 0 duplicated"), "{}", ran.out);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn lost_doubled_or_changed_messages_are_counted_and_fail() {
         (makes_one_up, 0, 0, 1),
     ] {
         let ran = planted(run);
-        ran.refuses(1, &[&format!("{lost} messages lost"), &format!("{doubled} doubled"), &format!("{wrong} wrong")]);
+        ran.refuses(1, &[&format!("{lost} messages lost"), &format!("{doubled} duplicated"), &format!("{wrong} wrong")]);
         let object: Value = serde_json::from_str(&ran.out).expect("the object is printed all the same");
         assert_eq!((&object["lost"], &object["doubled"], &object["wrong"]), (&lost.into(), &doubled.into(), &wrong.into()));
     }

@@ -112,7 +112,7 @@ fn one_struct_prints_with_the_hash_of_the_set() {
 #[test]
 fn an_unknown_struct_or_format_is_named_in_the_error() {
     for (arguments, fact) in [
-        (["layout", "Chunks", "--json"], "no struct of this library is named Chunks: there are BufferReference, ControlBlock, "),
+        (["layout", "Chunks", "--json"], "no struct named Chunks: this program has BufferReference, ControlBlock, "),
         (["layout", "--format", "xml"], "invalid value 'xml'"),
         (["layout", "--json", "--format=c"], "cannot be used with"),
     ] {

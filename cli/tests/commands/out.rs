@@ -121,7 +121,7 @@ fn invalid_arguments_are_named_in_the_error() {
     let nowhere = place.directory.path().join("no/where");
     call(&IMAGE, ["stream", text(&place.from), "--out", text(&nowhere)]).refuses(1, &[text(&nowhere), "No such file"]);
     let directory = text(place.directory.path());
-    call(&IMAGE, ["stream", text(&place.from), "--out", directory]).refuses(1, &[directory, "no regular file"]);
+    call(&IMAGE, ["stream", text(&place.from), "--out", directory]).refuses(1, &[directory, "not a regular file"]);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_file_is_written_after_its_reader_closed_the_pipe() {
 fn a_wrong_byte_writes_nothing() {
     planted!(wrong, false, |_, _| {});
     let place = old();
-    CHANGE.stream(wrong, &place).refuses(1, &["wrong", "checksum", "straight pass", text(&place.to)]);
+    CHANGE.stream(wrong, &place).refuses(1, &["wrong", "checksum", "host computed", text(&place.to)]);
     assert_unchanged(&place);
 }
 

@@ -55,7 +55,7 @@ unsafe fn wrong_byte(host: &dyn KernelHost, arguments: &[u64]) {
 
 #[test]
 fn a_wrong_byte_in_device_memory_is_detected() {
-    planted(wrong_byte).refuses(1, &["wrong", "checksum", "straight pass"]);
+    planted(wrong_byte).refuses(1, &["wrong", "checksum", "host computed"]);
 }
 
 unsafe fn words_in_another_order(host: &dyn KernelHost, arguments: &[u64]) {
@@ -187,7 +187,7 @@ unsafe fn faults(host: &dyn KernelHost, arguments: &[u64]) {
 
 #[test]
 fn a_faulted_kernel_is_reported_with_its_fault() {
-    planted(faults).refuses(1, &["kernel", "Faulted", "a message that asks for what is not there"]);
+    planted(faults).refuses(1, &["kernel", "Faulted", "a message with an invalid request"]);
 }
 
 unsafe fn vanishes(host: &dyn KernelHost, arguments: &[u64]) {

@@ -162,13 +162,13 @@ fn the_text_output_has_the_figures_of_the_object() {
         assert_eq!((*code, err.as_str()), (0, ""));
         for fact in [
             "known.trace: 19997 events on 0 streams",
-            "slabs of 32 MiB, 4 classes an octave, 4 GiB at most of 1 GiB of device memory",
+            "slabs of 32 MiB, 4 classes per power of two, limit 4 GiB, 1 GiB of device memory",
             "10523 given, 1 refused; 9472 freed",
             "line 19996: memory limit reached: requested 9999999999 bytes, 32 MiB of 4 GiB in use",
-            "1 of blocks that are not there, 0 failed",
+            "1 of unknown blocks, 0 failed",
             "9471 of 10523, 90.0 %",
             "driver         1 allocation\n",
-            "4.14 MiB asked for, 4.14 MiB in blocks for them, 32 MiB reserved at most",
+            "4.14 MiB requested, 4.14 MiB in blocks, 32 MiB reserved at most",
             "0.0 % at the peak, 0.0 % at the end",
             " ns an event",
         ] {
@@ -178,7 +178,7 @@ fn the_text_output_has_the_figures_of_the_object() {
     let ran = call(&IMAGE, ["replay", text(&path), "--no-pool"]);
     assert!(ran.out.contains("pool           none, 1 GiB of device memory") && ran.out.contains("10523 allocations"), "{ran:?}");
     let ran = call(&IMAGE, ["replay", text(&path), "--exact"]);
-    assert!(ran.out.contains("an octave, exact blocks, 4 GiB"), "{ran:?}");
+    assert!(ran.out.contains("per power of two, exact blocks, limit 4 GiB"), "{ran:?}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn an_invalid_trace_is_an_error_with_its_line() {
         (b"alloc 0 4096 256\n\nfree 0\n", &["line 2 is not `alloc ..., refused ... or free ...`"]),
         (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3 has no line end: the trace is truncated"]),
         (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: duplicate block number 0"]),
-        (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3 is no text"]),
+        (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3 is not UTF-8"]),
         (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1 is not `alloc"]),
         (b"alloc 0 4096 256 on 256\n", &["257 streams", "256"]),
     ] {

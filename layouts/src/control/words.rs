@@ -200,7 +200,7 @@ impl fmt::Display for Fault {
             Self::UnknownCommand => "an unknown command",
             Self::RefusedCommand => "a command that the state does not allow",
             Self::Corrupt => "a corrupt ring index",
-            Self::Message => "a message that asks for what is not there",
+            Self::Message => "a message with an invalid request",
             Self::Deadline => "no message, or no free slot, within the idle limit",
             Self::Panic => "a panic",
         })

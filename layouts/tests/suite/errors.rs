@@ -53,7 +53,7 @@ fn attach_errors_print_expected_and_found() {
         (AttachError::Version { expected: 1, got: 2 }, "version 2, expected 1"),
         (
             AttachError::Abi { expected: 1, got: 2 },
-            "another type, or another definition of it: ABI 0x0000000000000002, expected 0x0000000000000001; compile both sides with one",
+            "type mismatch: ABI 0x0000000000000002, expected 0x0000000000000001; compile both sides with the same definition of the type",
         ),
         (AttachError::Kind { expected: 1, got: 2 }, "messages of kind 2, expected 1"),
         (AttachError::SlotSize { expected: 8, got: 4 }, "slots of 4 bytes, expected 8"),

@@ -133,7 +133,7 @@ pub(super) const fn name(code: u32) -> &'static str {
         918 => "CUDA_ERROR_GRAPH_RECAPTURE_FAILURE",
         919 => "CUDA_ERROR_FABRIC_NOT_READY",
         999 => "CUDA_ERROR_UNKNOWN",
-        _ => "CUDA_ERROR of a number without a name here",
+        _ => "unknown CUDA error",
     }
 }
 

@@ -50,7 +50,7 @@ impl CudaBackend {
         let _alone = self.shared.alone();
         if self.shared.has_kernels() {
             return Err(Error::Busy {
-                what: "a kernel is running, and cudarc's first stream in a context waits for it: take the context first",
+                what: "a kernel is running, and cudarc's first stream in a context waits for it: call `context` before the launch",
             });
         }
         match CudaContext::new(device as usize) {

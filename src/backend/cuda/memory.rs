@@ -267,7 +267,7 @@ impl Shared {
         process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
             return Err(Error::Busy {
-                what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile",
+                what: "a kernel is queued or running, and the host must not access managed memory of this device until it ends",
             });
         }
         Ok(())

@@ -114,7 +114,7 @@ impl Shared {
                 self.fits(&mut others, kernel.fit, groups, on)?;
                 if kernel.local > queue.device.local.load(Relaxed) && !others.is_empty() {
                     return Err(Error::Busy {
-                        what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before",
+                        what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before the persistent kernel",
                     });
                 }
                 if stays {

@@ -73,7 +73,7 @@ impl HostBackend {
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
                 self.shared.budget.give(layout.size() as u64);
-                return Err(Error::Unsupported { what: "locking that many pages" });
+                return Err(Error::Unsupported { what: "locking that many pages (raise `ulimit -l`, or allocate without MUST_PIN)" });
             }
         }
         let place = mapping.place().0;

@@ -62,7 +62,7 @@ impl Extension for HostBackend {
             || {
                 if !self.shared.capabilities.concurrent_managed_access && kernels() {
                     return Err(Error::Busy {
-                        what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile",
+                        what: "a kernel is queued or running, and the host must not access managed memory of this device until it ends",
                     });
                 }
                 self.shared.come_home(block, &facts);

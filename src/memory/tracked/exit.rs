@@ -27,7 +27,7 @@ use crate::memory::Memory;
 /// assert_eq!(reported.recv(), Ok(100));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[must_use = "dropped at once, it reports at once"]
+#[must_use = "the guard reports when it is dropped: bind it to a variable"]
 pub struct AtExit {
     report: Option<Box<dyn FnOnce() + Send>>,
 }

@@ -62,8 +62,8 @@ impl FileSink {
         }
         let replaced = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
-            Ok(_) => return refused("is there, and no regular file"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => return refused("is a link that leads nowhere"),
+            Ok(_) => return refused("it exists and is not a regular file"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => return refused("it is a dangling symbolic link"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };

@@ -42,7 +42,7 @@ impl<R: Read> Source for Sequential<R> {
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         if at < self.position {
-            return Err(io::Error::new(io::ErrorKind::NotSeekable, "what was read once cannot be read again"));
+            return Err(io::Error::new(io::ErrorKind::NotSeekable, "a sequential source cannot be read again before its current position"));
         }
         // A repeated call continues after a failure.
         while self.position < at && !buffer.is_empty() {

@@ -124,7 +124,7 @@ fn a_kernel_that_exits_before_activation_fails_open() {
     let module = load(&backend, &BROKEN);
     for (kernel, expected, words) in [
         ("returns", Some(State::Created), "the kernel returned without starting: Created"),
-        ("ready and gone", Some(State::Ready), "the kernel returned without reporting it: Ready"),
+        ("ready and gone", Some(State::Ready), "the kernel returned without reporting its end; its last state is Ready"),
         ("speaks nonsense", None, " an unknown state"),
     ] {
         // SAFETY: these kernels take no own arguments.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use ringmem_zenoh::{Metrics, Relay, SharedSink, SharedSource};
 use zenoh::{Config, Session, Wait};
 
-const USAGE: &str = "usage: ringmem-relay send|receive --ring PATH --key KEY [--mode peer|client] [--connect ENDPOINT]... [--listen ENDPOINT]... [--report]
+const USAGE: &str =
+    "usage: ringmem-relay send|receive --ring PATH --key KEY [--mode peer|client] [--connect ENDPOINT]... [--listen ENDPOINT]... [--report]
 
-Carries the messages of a ring between processes, in a file, to such a ring on another host. Start `send` on the one host and `receive` on the other;
-each may be killed and started again. An endpoint is for example tcp/192.0.2.1:7447. Without endpoints, peers find each other by multicast.
+Relays the messages of a shared ring in a file to a shared ring on another host. Start `send` on one host and `receive` on the other;
+each may be killed and restarted. An endpoint is for example tcp/192.0.2.1:7447. Without endpoints, peers find each other by multicast.
 --report prints the counters every second.";
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -183,7 +183,7 @@ fn alike(expected: &[Step], got: &[Step]) -> Result<()> {
     same("number of operations of another rank in the group", expected.len(), got.len())?;
     for (expected, got) in iter::zip(expected, got) {
         if expected.what != got.what {
-            return Err(Error::Unsupported { what: "another operation than that of another rank in the group" });
+            return Err(Error::Unsupported { what: "an operation that differs from another rank's in the group" });
         }
         same("number of elements of another rank in the group", expected.count, got.count)?;
     }

@@ -106,7 +106,7 @@ const fn name(code: u32) -> &'static str {
         6 => "ncclRemoteError",
         IN_PROGRESS => "ncclInProgress",
         8 => "ncclTimeout",
-        _ => "NCCL error of a number without a name here",
+        _ => "unknown NCCL error",
     }
 }
 
