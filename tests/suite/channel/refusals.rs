@@ -93,7 +93,10 @@ fn open_fails_without_a_visible_control_block() {
     let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
     for way in ways() {
         let refused = open(&backend, &way);
-        assert!(matches!(&refused, Err(Error::Unsupported { what }) if what.starts_with("a channel on a device that does not see")), "{way:?}: {refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Unsupported { what }) if what.starts_with("a channel on a device that does not see")),
+            "{way:?}: {refused:?}"
+        );
     }
     assert_eq!((backend.counters().pinned_live.bytes, backend.counters().launches), (0, 0));
 }
