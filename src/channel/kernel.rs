@@ -127,9 +127,17 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if it persists.
+    /// [`Error::Kernel`] if it faulted or timed out; [`Error::Busy`] if it timed out with a full output ring: receive answers and drain again;
+    /// the last flush's error if it persists.
     pub fn drain(&mut self) -> Result<()> {
-        self.drain_with(|_| {})
+        let drained = self.drain_with(|_| {});
+        let [_, output] = self.bridge.indices();
+        match drained {
+            Err(Error::Kernel { is_over: false, .. }) if output.tail.wrapping_sub(output.head) == output.capacity => {
+                Err(Error::Busy { what: "the output ring is full of answers; receive them, then drain again" })
+            }
+            drained => drained,
+        }
     }
 
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {

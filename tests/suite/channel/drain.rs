@@ -143,3 +143,20 @@ fn close_waits_for_a_kernel_that_makes_progress() {
     }
     assert_eq!(channel.close().expect("it ends").control.processed, 18);
 }
+
+#[test]
+fn drain_with_a_full_output_ring_asks_to_receive_first() {
+    let backend = backend();
+    let options = Options { input_capacity: 4, output_capacity: 4, timeout: Duration::from_secs(3), ..Options::new("echo") };
+    let mut channel = open(&backend, &options).expect("a channel");
+    for id in 0..6 {
+        eventually("room for a message", || channel.try_send(message(id)).is_ok());
+    }
+    let refused = channel.drain();
+    assert!(matches!(refused, Err(Error::Busy { what }) if what.starts_with("the output ring is full")), "{refused:?}");
+    for id in 0..6 {
+        assert_eq!(receive(&mut channel), message(id));
+    }
+    channel.drain().expect("nothing is left to answer");
+    assert_eq!(channel.close().expect("it has drained").control.processed, 6);
+}
