@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use ringmem::Error;
 use ringmem::backend::cuda::Driver;
+use ringmem_driver_double::libraries;
 use serde_json::Value;
 
 use crate::{example, rights};
@@ -44,19 +45,18 @@ fn missing_and_failing_drivers_are_errors_with_facts() {
         }
         return;
     }
-    let (nothing, double) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    std::os::unix::fs::symlink(ringmem_driver_double::library().unwrap(), double.path().join("libcuda.so.1")).unwrap();
+    let (nothing, double) = (tempfile::tempdir().unwrap(), libraries().unwrap());
     let ask = |libraries: &Path, plan: &str| {
         let test = "gpu_smoke::missing_and_failing_drivers_are_errors_with_facts";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_FAIL", plan);
         String::from_utf8(child.output().unwrap().stdout).unwrap()
     };
-    let said = ask(double.path(), "cuInit:1:100");
+    let said = ask(&double, "cuInit:1:100");
     assert!(said.contains("cuInit said CUDA_ERROR_NO_DEVICE, 100"), "{said}");
-    let said = ask(double.path(), "cuDriverGetVersion:1:1");
+    let said = ask(&double, "cuDriverGetVersion:1:1");
     assert!(said.contains("cuDriverGetVersion said CUDA_ERROR_INVALID_VALUE, 1"), "{said}");
-    let said = ask(double.path(), "");
+    let said = ask(&double, "");
     assert!(said.contains("version 1"), "{said}");
     let said = ask(nothing.path(), "");
     assert!(said.contains("no driver in [\"libcuda.so.1\", \"libcuda.so\"]") || said.contains("version"), "{said}");
@@ -65,12 +65,8 @@ fn missing_and_failing_drivers_are_errors_with_facts() {
 #[test]
 fn on_the_double_every_fact_holds_without_a_leak() {
     let folder = tempfile::tempdir().unwrap();
-    let double = ringmem_driver_double::library().unwrap();
-    for name in ["libcuda.so", "libcuda.so.1"] {
-        std::os::unix::fs::symlink(double, folder.path().join(name)).unwrap();
-    }
     let [json, lines] = ["out.json", "rows"].map(|name| folder.path().join(name));
-    let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap(), "--rows", lines.to_str().unwrap()]);
+    let output = smoke(&libraries().unwrap(), &["--scale", "1000", "--json", json.to_str().unwrap(), "--rows", lines.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let found: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();

@@ -145,32 +145,22 @@ impl Span {
         let len = self.len.min(source.len) as usize;
         let alike = (to.addr() ^ from.addr()) & 7 == 0;
         let head = if alike { to.align_offset(8).min(len) } else { len };
-        let tail = len - (len - head) % 8;
         // SAFETY: within both spans; atomics.
         let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(AtomicU8::from_ptr(from.add(i)).load(Relaxed), Relaxed) };
         // SAFETY: as above, and aligned after `head` bytes.
         let word =
             |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(AtomicU64::from_ptr(from.add(i).cast()).load(Relaxed), Relaxed) };
-        fence(SeqCst);
-        each(0..head, 1, byte);
-        each(head..tail, 8, word);
-        each(tail..len, 1, byte);
-        fence(SeqCst);
+        each_aligned(head, len, byte, word);
     }
 
     pub fn fill(&self, value: u8) {
         let (to, len) = (self.place().as_ptr(), self.len as usize);
         let head = to.align_offset(8).min(len);
-        let tail = len - (len - head) % 8;
         // SAFETY: within the span; atomics.
         let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(value, Relaxed) };
         // SAFETY: as above, and aligned after `head` bytes.
         let word = |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(u64::from_ne_bytes([value; 8]), Relaxed) };
-        fence(SeqCst);
-        each(0..head, 1, byte);
-        each(head..tail, 8, word);
-        each(tail..len, 1, byte);
-        fence(SeqCst);
+        each_aligned(head, len, byte, word);
     }
 
     pub fn fill_words(&self, value: u32) {
@@ -196,6 +186,16 @@ impl Span {
         // SAFETY: eight aligned bytes, by `cuStreamWaitValue64_v2`.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).load(SeqCst) }
     }
+}
+
+/// Accesses `head` bytes, then words, then the last bytes.
+fn each_aligned(head: usize, len: usize, byte: impl Fn(usize), word: impl Fn(usize)) {
+    let tail = len - (len - head) % 8;
+    fence(SeqCst);
+    each(0..head, 1, &byte);
+    each(head..tail, 8, word);
+    each(tail..len, 1, byte);
+    fence(SeqCst);
 }
 
 /// An iterator over megabytes would take seconds without optimisation.
