@@ -65,10 +65,6 @@ layout_table! {
     0 last: W, "everybody, by read-modify-write";
 }
 
-// SAFETY: one word of plain data, if `W` is plain data.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for HybridClock<W> {}
-
 impl<W: RmwWord> HybridClock<W> {
     /// Returns a stamp greater than all before it and not behind `now_us`.
     #[inline]

@@ -101,10 +101,6 @@ crate::layout_table! {
     120 abi_seen: W, "device, on start";
 }
 
-// SAFETY: sixteen words without padding or pointers, if `W` is plain data.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ControlBlock<W> {}
-
 /// Reads every word once.
 #[must_use]
 pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {

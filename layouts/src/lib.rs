@@ -46,6 +46,8 @@ mod cache_line;
 mod check;
 pub mod clock;
 pub mod control;
+#[cfg(feature = "cust")]
+mod cust;
 mod descriptor;
 mod device_bytes;
 pub mod dump;

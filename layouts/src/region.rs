@@ -107,13 +107,6 @@ layout_table! {
     24 _reserved: W, "none: zero";
 }
 
-// SAFETY: words without padding or pointers, if `W` is plain data.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionHeader<W> {}
-// SAFETY: as above.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionEntry<W> {}
-
 /// The kinds of entry.
 pub mod kind {
     /// A `ControlBlock`.

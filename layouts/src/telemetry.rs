@@ -73,10 +73,6 @@ crate::layout_table! {
     56 updated_ns: W, "device";
 }
 
-// SAFETY: eight words without padding or pointers, if `W` is plain data.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
-
 /// A record was being written at each attempt.
 ///
 /// ```

@@ -129,10 +129,6 @@ layout_table! {
     60 _reserved: u32, "none: zero";
 }
 
-// SAFETY: plain integers without padding or pointers.
-#[cfg(feature = "cust")]
-unsafe impl cust_core::DeviceCopy for MessageHeader {}
-
 /// A header without payload is a signal.
 #[diagnostic::do_not_recommend]
 impl RingMessage for MessageHeader {

@@ -70,10 +70,6 @@ layout_table! {
     56 _reserved: u64, "none: zero";
 }
 
-// SAFETY: plain integers without padding or pointers.
-#[cfg(feature = "cust")]
-unsafe impl cust_core::DeviceCopy for BufferReference {}
-
 #[diagnostic::do_not_recommend]
 impl RingMessage for BufferReference {
     const KIND: u64 = u64::from_le_bytes(*b"rm.bref\0");

@@ -1,113 +1,16 @@
 //! Aliases for one kind of ring, in its module.
 
-macro_rules! rings {
-    ($kind:ident, $slot:ident, $module:literal) => {
+/// What [`host`](super::host) has for the ring in the module `$module`.
+macro_rules! host {
+    ($module:ident $(, $boxed:ident)?) => {
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-        pub use host::*;
-
-        #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-        mod host {
-            use core::mem::MaybeUninit;
-
-            use crate::ring::{$kind, $slot};
-
-            /// A ring with its slots in `S`: inline ([`Ring`]), borrowed, or boxed.
-            ///
-            /// ```
-            /// # use ringmem_layouts as ringmem;
-            /// use core::mem::MaybeUninit;
-            #[doc = concat!("use ringmem::ring::", $module, "::RingIn;")]
-            ///
-            /// let mut memory = [const { MaybeUninit::uninit() }; 64];
-            /// let ring = &mut RingIn::<u32, _>::over(&mut memory[..16])?;
-            /// let (mut producer, mut consumer) = ring.split();
-            /// assert!(producer.push(7).is_ok());
-            /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 16));
-            /// # Ok::<(), ringmem::ring::LayoutError>(())
-            /// ```
-            pub type RingIn<T, S> = crate::ring::RingIn<$kind, T, S>;
-
-            /// A ring of `N` values of any type, a power of two (checked at compile time).
-            ///
-            /// ```compile_fail
-            /// # use ringmem_layouts as ringmem;
-            #[doc = concat!("let ring = ringmem::ring::", $module, "::Ring::<u8, 6>::new(); // 6 is not a power of two")]
-            /// ```
-            pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<$slot<T>>; N]>;
-
-            /// A ring on the heap, with a run-time capacity.
-            ///
-            /// ```
-            /// # use ringmem_layouts as ringmem;
-            #[doc = concat!("use ringmem::ring::", $module, "::Boxed;")]
-            ///
-            /// let (mut producer, mut consumer) = Boxed::<u32>::with_capacity(100).into_ends();
-            /// producer.push(7)?;
-            /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 128));
-            /// # Ok::<(), ringmem::ring::PushError<u32>>(())
-            /// ```
-            #[cfg(feature = "alloc")]
-            pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<$slot<T>>]>>;
-
-            /// A producer that shares ownership of its ring.
-            ///
-            /// ```
-            /// # use ringmem_layouts as ringmem;
-            #[doc = concat!("use ringmem::ring::", $module, "::{OwnedProducer, bounded};")]
-            ///
-            /// struct Log {
-            ///     lines: OwnedProducer<String>,
-            /// }
-            ///
-            /// let (lines, mut consumer) = bounded(16);
-            /// let mut log = Log { lines };
-            /// log.lines.push("started".to_owned())?;
-            /// assert_eq!(consumer.pop().as_deref(), Ok("started"));
-            /// # Ok::<(), ringmem::ring::PushError<String>>(())
-            /// ```
-            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            pub type OwnedProducer<T> = crate::ring::Owned<super::Producer<'static, T, crate::Local>>;
-
-            /// A consumer that shares ownership of its ring.
-            ///
-            /// ```
-            /// # use ringmem_layouts as ringmem;
-            #[doc = concat!("use ringmem::ring::", $module, "::{OwnedConsumer, bounded};")]
-            ///
-            /// fn sum(mut consumer: OwnedConsumer<u32>) -> u32 {
-            ///     consumer.try_iter().sum()
-            /// }
-            ///
-            /// let (mut producer, consumer) = bounded(4);
-            /// producer.push(3)?;
-            /// producer.push(4)?;
-            /// assert_eq!(std::thread::spawn(|| sum(consumer)).join().unwrap(), 7);
-            /// # Ok::<(), ringmem::ring::PushError<u32>>(())
-            /// ```
-            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Local>>;
-
-            /// Allocates a ring of at least `capacity` slots (the next power of two, at least 1); its ends share ownership.
-            ///
-            /// ```
-            /// # use ringmem_layouts as ringmem;
-            #[doc = concat!("let (mut producer, mut consumer) = ringmem::ring::", $module, "::bounded::<String>(100);")]
-            /// assert_eq!(producer.capacity(), 128);
-            /// std::thread::spawn(move || producer.push("hello".to_owned()).is_ok()).join().unwrap();
-            /// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
-            /// ```
-            ///
-            /// # Panics
-            ///
-            /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes.
-            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            #[must_use]
-            pub fn bounded<T: Send + 'static>(capacity: usize) -> (OwnedProducer<T>, OwnedConsumer<T>) {
-                Boxed::with_capacity(capacity).into_ends()
-            }
-        }
-
-        pub use crate::ring::error::{PopError, PushError, ReserveError};
+        pub use crate::ring::host::$module::*;
+        $(
+            #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+            pub use crate::ring::host::$boxed::$module::*;
+        )?
+        #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+        pub use crate::ring::host::owned::$module::*;
     };
 }
 
@@ -258,4 +161,4 @@ macro_rules! one_consumer {
     };
 }
 
-pub(super) use {many_producers, one_consumer, one_producer, rings};
+pub(super) use {host, many_producers, one_consumer, one_producer};

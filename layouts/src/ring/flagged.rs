@@ -17,6 +17,7 @@
 //! assert_eq!(consumer.pop(), Ok(7));
 //! ```
 
-super::alias::rings! { Flagged, WordSlot, "flagged" }
+super::alias::host! { flagged, boxed }
+pub use super::error::{PopError, PushError, ReserveError};
 super::alias::one_producer! { Flagged, "flagged" }
 super::alias::one_consumer! { Flagged, "flagged" }

@@ -185,19 +185,6 @@ layout_table! {
     56 _reserved: [W; 9], "none: zero";
 }
 
-// SAFETY: words without padding or pointers, if `W` is plain data.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ProducerLine<W> {}
-// SAFETY: as above.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConsumerLine<W> {}
-// SAFETY: as above.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConstantLine<W> {}
-// SAFETY: as above.
-#[cfg(feature = "cust")]
-unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RingHeader<W> {}
-
 pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish()
 }
@@ -294,31 +281,6 @@ impl<W: Word> RingHeader<W> {
             return Err(AttachError::Offset { got: offset });
         }
         Ok(layout)
-    }
-}
-
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-impl RingHeader<crate::HostWord> {
-    /// No end attaches to it, so it has no ABI.
-    pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
-        use crate::HostWord;
-        const fn zeros<const N: usize>() -> [HostWord; N] {
-            [const { HostWord::new(0) }; N]
-        }
-        Self {
-            producer: ProducerLine { tail: HostWord::new(start), owner: HostWord::new(0), waiting: HostWord::new(0), _reserved: zeros() },
-            consumer: ConsumerLine { head: HostWord::new(start), owner: HostWord::new(0), waiting: HostWord::new(0), _reserved: zeros() },
-            constants: ConstantLine {
-                magic: HostWord::new(MAGIC),
-                abi: HostWord::new(0),
-                capacity: HostWord::new(capacity),
-                slot_size: HostWord::new(slot_size as u64),
-                slots_offset: HostWord::new(slots_offset as u64),
-                flags: HostWord::new(kind.bits()),
-                message_kind: HostWord::new(0),
-                _reserved: zeros(),
-            },
-        }
     }
 }
 

@@ -5,8 +5,6 @@ use core::fmt;
 
 use super::error::{PopError, PushError};
 use super::kind::{InPlace, OneConsumer, OneProducer};
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-use super::{BareSlot, RingIn, Storage, host_ring::HostKind};
 use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, OverflowPolicy, Producer, RingFlags, Slot};
 use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed, lossy, mailbox, mpmc};
 use crate::{Machine, RingMessage, RmwWord, SliceCell};
@@ -123,68 +121,6 @@ impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { Ring
     }
 }
 
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-mod lent {
-    use super::*;
-    use crate::Local;
-    use crate::ring::Reborrow;
-
-    macro_rules! lent {
-    ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring; `with` and `end` lend the end for at most that long, and `shortened` proves covariance.
-        unsafe impl<'a, $($generic)*> Reborrow for $($end)::+<'a, $($argument)*> {
-            type At<'r> = $($end)::+<'r, $($argument)*>;
-        }
-
-        const _: () = {
-            #[allow(dead_code, reason = "compiles only if the end is covariant")]
-            fn shortened<'r, 'a: 'r, $($generic)*>(end: &'r $($end)::+<'a, $($argument)*>) -> &'r $($end)::+<'r, $($argument)*> {
-                end
-            }
-        };
-    )+};
-}
-
-    lent! {
-        [K: OneProducer<T, Local> + 'static, T: 'static] Producer [K, T, Local];
-        [K: OneConsumer<T, Local> + 'static, T: 'static] Consumer [K, T, Local];
-        [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Local, KIND, FILLS];
-        [const FILLS: bool] framed::End [Local, FILLS];
-        [T: RingMessage + 'static] lossy::Writer [T, Local];
-        [T: RingMessage + 'static] lossy::Reader [T, Local];
-        [T: RingMessage + 'static] mailbox::Writer [T, Local];
-        [T: RingMessage + 'static] mailbox::Reader [T, Local];
-    }
-}
-
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-mod bounded {
-    use super::*;
-    use crate::ring::owned::Bounded;
-
-    macro_rules! bounded {
-        ($([$($generic:tt)*] $end:ty;)+) => {$(
-            impl<$($generic)*> Bounded for $end {
-                fn capacity(&self) -> usize {
-                    <$end>::capacity(self)
-                }
-                fn len(&self) -> usize {
-                    <$end>::len(self)
-                }
-            }
-        )+};
-    }
-
-    bounded! {
-        [K: OneProducer<T, M>, T, M: Machine] Producer<'_, K, T, M>;
-        [K: OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>;
-        [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'_, T, M, KIND, FILLS>;
-        [M: Machine, const FILLS: bool] framed::End<'_, M, FILLS>;
-        [T: RingMessage, M: Machine] lossy::Writer<'_, T, M>;
-        [T: RingMessage, M: Machine] lossy::Reader<'_, T, M>;
-    }
-}
-
 macro_rules! shown {
     ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(
         impl<$($generic)*> fmt::Debug for $type {
@@ -230,13 +166,7 @@ shown! {
 }
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-shown! {
-    [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";
-    [S: Storage<BareSlot<u64>>] framed::RingIn<S>: "framed::Ring";
-    [T, S: Storage<crate::HostWord>] lossy::RingIn<T, S>: "lossy::Ring";
-    [T, const N: usize] mailbox::Mailbox<T, N>: "Mailbox";
-    [T] crate::host::HostCell<T>: "HostCell";
-}
+pub(super) use shown;
 
 #[cfg(test)]
 mod tests {

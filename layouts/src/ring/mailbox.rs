@@ -31,6 +31,8 @@ use crate::{Machine, RingLayout, RingMessage};
 
 pub use super::lossy::{LatestError, TRIES};
 
+super::alias::host! { mailbox }
+
 /// Publishes values. One per mailbox.
 ///
 /// ```
@@ -43,7 +45,7 @@ pub use super::lossy::{LatestError, TRIES};
 /// writer.publish(7);
 /// assert_eq!(reader.latest(), Ok((1, 7))); // version, value
 /// ```
-pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
+pub struct Writer<'a, T, M: Machine>(pub(super) lossy::Writer<'a, T, M>);
 
 /// Reads the latest value. Any number per mailbox.
 ///
@@ -196,7 +198,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots, capacity) }))
     }
 
-    fn at_latest(mut ring: lossy::Reader<'a, T, M>) -> Self {
+    pub(super) fn at_latest(mut ring: lossy::Reader<'a, T, M>) -> Self {
         ring.skip(1);
         Self(ring)
     }
@@ -251,103 +253,5 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.0.is_disconnected()
-    }
-}
-
-/// A mailbox in one value. `N` is a power of two, at least 2 (checked at compile time).
-///
-/// ```compile_fail
-/// # use ringmem_layouts as ringmem;
-/// let mailbox = ringmem::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
-/// ```
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
-
-/// A writer that shares ownership of its mailbox.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::mailbox::{OwnedWriter, channel};
-///
-/// fn publish(mut position: OwnedWriter<[f32; 3]>) {
-///     position.publish([1.0, 2.0, 3.0]);
-/// }
-///
-/// let (writer, reader) = channel();
-/// std::thread::spawn(|| publish(writer)).join().unwrap();
-/// assert_eq!(reader.end().latest(), Ok((1, [1.0, 2.0, 3.0])));
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Local>>;
-
-/// A reader that shares ownership of its mailbox.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::mailbox::{OwnedReader, channel};
-///
-/// fn latest(reader: &OwnedReader<u32>) -> Option<u32> {
-///     reader.end().latest().ok().map(|(_version, value)| value)
-/// }
-///
-/// let (mut writer, reader) = channel();
-/// assert_eq!(latest(&reader), None);
-/// writer.publish(7);
-/// assert_eq!(latest(&reader), Some(7));
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Local>>;
-
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-impl<T: RingMessage, const N: usize> Mailbox<T, N> {
-    /// Returns an empty mailbox.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self::starting_at(0)
-    }
-
-    /// Like [`new`](Self::new), with indices from `start`; versions begin at 1.
-    #[must_use]
-    pub const fn starting_at(start: u64) -> Self {
-        const { assert!(N >= 2, "a mailbox has at least two slots") };
-        Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
-    }
-
-    /// Returns the writer and a cloneable reader. After all are dropped, the mailbox can be split again, with its value.
-    pub fn split(&mut self) -> (Writer<'_, T, crate::Local>, Reader<'_, T, crate::Local>) {
-        let (writer, reader) = self.0.split();
-        (Writer(writer), Reader::at_latest(reader))
-    }
-
-    /// Like [`split`](Self::split), with shared ownership.
-    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-    #[must_use]
-    pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
-    where
-        T: Send + 'static,
-    {
-        crate::ring::owned::own(self, Self::split)
-    }
-}
-
-/// Allocates a mailbox; its ends share ownership.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// let (mut writer, mut reader) = ringmem::ring::mailbox::channel::<u64>();
-/// writer.publish(1);
-/// writer.publish(2);
-/// assert_eq!(reader.follow().map(|new| new.value), Ok(2));
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-#[must_use]
-pub fn channel<T: RingMessage>() -> (OwnedWriter<T>, OwnedReader<T>) {
-    Mailbox::<T>::new().into_ends()
-}
-
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-impl<T: RingMessage, const N: usize> Default for Mailbox<T, N> {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -29,12 +29,12 @@ mod batch;
 mod chunk;
 mod consumer;
 mod error;
-mod filled;
 pub mod flagged;
 pub mod framed;
 mod grant;
 mod header;
-mod host_ring;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+mod host;
 mod impls;
 mod kind;
 mod layout;
@@ -42,7 +42,6 @@ pub mod lossy;
 pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
-mod owned;
 mod owner;
 mod pace;
 pub mod paired;
@@ -52,7 +51,6 @@ mod producer;
 mod same;
 mod slots;
 pub mod spsc;
-mod storage;
 mod stream;
 mod traits;
 mod value;
@@ -64,19 +62,15 @@ pub use consumer::Consumer;
 pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use host::owned::{Owned, Reborrow};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use host_ring::RingIn;
+pub use host::{BareSlot, RingIn, Storage, WordSlot};
 pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use owned::{Owned, Reborrow};
 pub use policy::{Counts, Evict, OverflowPolicy};
 pub use producer::Producer;
 pub use slots::{Row, Slot};
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-use storage::power_of_two;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use storage::{BareSlot, Storage, WordSlot};
 #[doc(hidden)]
 pub use stream::{Broken, ReadBytes, WriteBytes};
 pub use traits::{End, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};

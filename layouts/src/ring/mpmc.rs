@@ -40,7 +40,8 @@ use super::{RingFlags, RingLayout, kind};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
 
-super::alias::rings! { Mpmc, WordSlot, "mpmc" }
+super::alias::host! { mpmc, boxed }
+pub use super::error::{PopError, PushError, ReserveError};
 super::alias::many_producers! { MPMC, "mpmc" }
 
 /// Writes an empty MPMC ring of `T` that begins at `start`.

@@ -21,7 +21,8 @@ use super::{RingFlags, RingLayout, kind};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
 
-super::alias::rings! { Mpsc, WordSlot, "mpsc" }
+super::alias::host! { mpsc, boxed }
+pub use super::error::{PopError, PushError, ReserveError};
 super::alias::one_consumer! { Mpsc, "mpsc" }
 super::alias::many_producers! { MPSC, "mpsc" }
 

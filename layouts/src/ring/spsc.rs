@@ -20,6 +20,7 @@ pub(super) mod constant;
 #[cfg(target_has_atomic = "64")]
 pub mod untrusted;
 
-super::alias::rings! { Indexed, BareSlot, "spsc" }
+super::alias::host! { spsc, boxed }
+pub use super::error::{PopError, PushError, ReserveError};
 super::alias::one_producer! { Indexed, "spsc" }
 super::alias::one_consumer! { Indexed, "spsc" }

@@ -6,8 +6,6 @@
 //! 3. The `embedded-io` traits poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
 //! 4. An index outside the ring is `InvalidData`.
 
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-use super::Owned;
 use super::kind::OneProducer;
 use super::{End, Indexed, spsc};
 use crate::attach::Corrupt;
@@ -75,26 +73,6 @@ impl<M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>> ReadBytes for spsc::Con
     }
 }
 
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-impl<E: WriteBytes> WriteBytes for Owned<E> {
-    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
-        self.bare_mut().write_some(bytes)
-    }
-    fn has_room(&mut self) -> bool {
-        self.bare_mut().has_room()
-    }
-}
-
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-impl<E: ReadBytes> ReadBytes for Owned<E> {
-    fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Corrupt> {
-        self.bare_mut().read_some(into)
-    }
-    fn has_bytes(&mut self) -> bool {
-        self.bare_mut().has_bytes()
-    }
-}
-
 impl<E: WriteBytes> WriteBytes for &mut E {
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
         E::write_some(self, bytes)
@@ -113,19 +91,6 @@ impl<E: ReadBytes> ReadBytes for &mut E {
     }
 }
 
-#[cfg(any(feature = "std", feature = "embedded-io"))]
-macro_rules! for_each_end {
-    ($streams:ident) => {
-        $streams! {
-            #[cfg(true)]
-            [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
-            [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>;
-            #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-            [E: WriteBytes] Owned<E>, [E: ReadBytes] Owned<E>;
-        }
-    };
-}
-
 #[cfg(feature = "std")]
 mod standard {
     use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -142,7 +107,7 @@ mod standard {
     }
 
     macro_rules! streams {
-        ($(#[$condition:meta] [$($writer_generic:tt)*] $writer:ty, [$($reader_generic:tt)*] $reader:ty;)+) => {$(
+        ([$($writer_generic:tt)*] $writer:ty, [$($reader_generic:tt)*] $reader:ty) => {
             /// Writes as many bytes as fit, without blocking.
             ///
             /// ```
@@ -158,7 +123,6 @@ mod standard {
             /// assert_eq!(text, "hell");
             /// # Ok::<(), std::io::Error>(())
             /// ```
-            #[$condition]
             impl<$($writer_generic)*> Write for $writer {
                 fn write(&mut self, bytes: &[u8]) -> Result<usize> {
                     match self.try_write(bytes) {
@@ -173,7 +137,6 @@ mod standard {
             }
 
             /// Reads as many bytes as wait and fit, without blocking.
-            #[$condition]
             impl<$($reader_generic)*> Read for $reader {
                 fn read(&mut self, into: &mut [u8]) -> Result<usize> {
                     match self.try_read(into) {
@@ -182,10 +145,15 @@ mod standard {
                     }
                 }
             }
-        )+};
+        };
     }
 
-    for_each_end!(streams);
+    streams! {
+        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
+        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>
+    }
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+    streams! { [E: WriteBytes] crate::ring::Owned<E>, [E: ReadBytes] crate::ring::Owned<E> }
 }
 
 #[cfg(feature = "embedded-io")]
@@ -213,13 +181,8 @@ mod embedded {
         type Error = ErrorKind;
     }
 
-    #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-    impl<E> ErrorType for Owned<E> {
-        type Error = ErrorKind;
-    }
-
     macro_rules! streams {
-        ($(#[$condition:meta] [$($writer_generic:tt)*] $writer:ty, [$($reader_generic:tt)*] $reader:ty;)+) => {$(
+        ([$($writer_generic:tt)*] $writer:ty, [$($reader_generic:tt)*] $reader:ty) => {
             /// Writes as many bytes as fit; polls until at least one fits, or the consumer was dropped.
             ///
             /// ```
@@ -236,7 +199,6 @@ mod embedded {
             /// assert_eq!((consumer.read(&mut bytes)?, consumer.read(&mut bytes)?), (4, 0)); // the end of the stream
             /// # Ok::<(), embedded_io::ErrorKind>(())
             /// ```
-            #[$condition]
             impl<$($writer_generic)*> Write for $writer {
                 fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
                     loop {
@@ -253,7 +215,6 @@ mod embedded {
             }
 
             /// Returns whether a write returns at once.
-            #[$condition]
             impl<$($writer_generic)*> WriteReady for $writer {
                 fn write_ready(&mut self) -> Result<bool, ErrorKind> {
                     Ok(self.has_room() || End::is_disconnected(self))
@@ -261,7 +222,6 @@ mod embedded {
             }
 
             /// Reads as many bytes as wait and fit; polls until at least one waits, or the producer was dropped.
-            #[$condition]
             impl<$($reader_generic)*> Read for $reader {
                 fn read(&mut self, into: &mut [u8]) -> Result<usize, ErrorKind> {
                     loop {
@@ -274,14 +234,25 @@ mod embedded {
             }
 
             /// Returns whether a read returns at once.
-            #[$condition]
             impl<$($reader_generic)*> ReadReady for $reader {
                 fn read_ready(&mut self) -> Result<bool, ErrorKind> {
                     Ok(self.has_bytes() || End::is_disconnected(self))
                 }
             }
-        )+};
+        };
     }
 
-    for_each_end!(streams);
+    streams! {
+        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
+        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>
+    }
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+    const _: () = {
+        use crate::ring::Owned;
+
+        impl<E> ErrorType for Owned<E> {
+            type Error = ErrorKind;
+        }
+        streams! { [E: WriteBytes] Owned<E>, [E: ReadBytes] Owned<E> }
+    };
 }

@@ -119,7 +119,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     /// # Safety
     ///
     /// As `new`; `capacity` is a power of two, at least the smallest, that fits `usize` in bytes.
-    pub(super) unsafe fn over(
+    pub(in crate::ring) unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
         slots: NonNull<M::Cell<u64>>,

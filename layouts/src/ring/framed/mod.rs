@@ -47,27 +47,21 @@ mod end;
 mod error;
 mod message;
 mod producer;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-mod ring;
 
 pub use consumer::BatchConsumer;
 pub use end::{Consumer, End, Producer};
 pub use error::{PopError, PushError};
 pub use message::{Chunk, Frame, Message};
 pub use producer::{BatchProducer, Grant};
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::Boxed;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::{Inline, Ring, RingIn};
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedConsumer, OwnedProducer, bounded};
+
+super::alias::host! { framed, boxed }
 
 use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};
 use crate::attach::AttachError;
 
-const WORD: usize = 8;
-const SMALLEST: u64 = 2;
+pub(super) const WORD: usize = 8;
+pub(super) const SMALLEST: u64 = 2;
 const SKIP: u64 = u64::MAX;
 
 /// Returns the layout of a ring of `bytes` bytes, a power of two of at least 16.

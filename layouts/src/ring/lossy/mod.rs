@@ -32,17 +32,11 @@
 
 mod error;
 mod reader;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-mod ring;
-mod slots;
+pub(super) mod slots;
 mod writer;
 
 pub use error::{LatestError, Overrun, ReadError};
 pub use reader::{Reader, TRIES};
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::Boxed;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::{Inline, Ring, RingIn, words};
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedReader, OwnedWriter, bounded};
 pub use writer::{BatchWriter, Writer};
+
+super::alias::host! { lossy, boxed }

@@ -9,7 +9,7 @@ const WORD: usize = size_of::<u64>();
 const GROUP: usize = 8;
 
 /// The sequence, then the payload.
-pub(super) const fn words_of<T>() -> usize {
+pub(in crate::ring) const fn words_of<T>() -> usize {
     1 + size_of::<T>().div_ceil(WORD)
 }
 

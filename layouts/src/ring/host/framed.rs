@@ -1,12 +1,10 @@
 use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, offset_of};
 
-use super::{Consumer, Producer, SMALLEST, WORD, layout};
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-use crate::ring::Owned;
+use super::storage::{BareSlot, Storage, slots_of};
+use crate::ring::framed::{Consumer, Producer, SMALLEST, WORD, layout};
 use crate::ring::header::abi_of;
-use crate::ring::storage::slots_of;
-use crate::ring::{BareSlot, LayoutError, RingFlags, RingHeader, Storage};
+use crate::ring::{LayoutError, RingFlags, RingHeader};
 use crate::{HostWord, Local, SlotCell};
 
 /// A ring of `BYTES` bytes, a power of two of at least 16 (checked at compile time).
@@ -21,21 +19,6 @@ use crate::{HostWord, Local, SlotCell};
 /// let ring = ringmem::ring::framed::Ring::<8>::new(); // 8 bytes hold a length, and half of them do not
 /// ```
 pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
-
-/// A ring on the heap, with a run-time capacity.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::framed::Boxed;
-///
-/// let (mut producer, mut consumer) = Boxed::with_capacity(1000).into_ends();
-/// producer.push(b"hello")?;
-/// let mut message = [0; 16];
-/// assert_eq!((consumer.capacity(), consumer.pop(&mut message)), (1024, Ok(5)));
-/// # Ok::<(), ringmem::ring::framed::PushError>(())
-/// ```
-#[cfg(feature = "alloc")]
-pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
 
 /// A ring with its words in `S`: inline ([`Ring`]), borrowed or boxed.
 ///
@@ -89,44 +72,6 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
         unsafe { core::slice::from_raw_parts_mut(self.0.get().cast(), BYTES / WORD) }
     }
 }
-
-/// A producer that shares ownership of its ring.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::framed::{OwnedProducer, bounded};
-///
-/// struct Log {
-///     lines: OwnedProducer,
-/// }
-///
-/// let (lines, mut consumer) = bounded(256);
-/// let mut log = Log { lines };
-/// log.lines.push(b"started")?;
-/// assert_eq!(consumer.pop(&mut [0; 16]), Ok(7));
-/// # Ok::<(), ringmem::ring::framed::PushError>(())
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedProducer = Owned<Producer<'static, Local>>;
-
-/// A consumer that shares ownership of its ring.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::framed::{OwnedConsumer, bounded};
-///
-/// fn bytes(mut consumer: OwnedConsumer) -> usize {
-///     std::iter::from_fn(|| consumer.pop(&mut [0; 32]).ok()).sum()
-/// }
-///
-/// let (mut producer, consumer) = bounded(256);
-/// producer.push(b"two")?;
-/// producer.push(b"messages")?;
-/// assert_eq!(std::thread::spawn(|| bytes(consumer)).join().unwrap(), 11);
-/// # Ok::<(), ringmem::ring::framed::PushError>(())
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedConsumer = Owned<Consumer<'static, Local>>;
 
 // SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
@@ -194,51 +139,6 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
             _ => unreachable!("a ring's own indices are within its capacity"),
         }
     }
-
-    /// Like [`split`](Self::split), with shared ownership.
-    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-    #[must_use]
-    pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer)
-    where
-        S: Send + 'static,
-    {
-        crate::ring::owned::own(self, Self::split)
-    }
-}
-
-#[cfg(feature = "alloc")]
-impl Boxed {
-    /// Allocates a ring of at least `bytes` bytes: a power of two, at least 16.
-    ///
-    /// # Panics
-    ///
-    /// If that exceeds `isize::MAX`.
-    #[must_use]
-    pub fn with_capacity(bytes: usize) -> Self {
-        match Self::over(alloc::boxed::Box::new_uninit_slice(crate::ring::power_of_two(bytes, 16) / 8)) {
-            Ok(ring) => ring,
-            Err(_) => unreachable!("the capacity is a power of two"),
-        }
-    }
-}
-
-/// Allocates a ring of at least `bytes` bytes (the next power of two, at least 16); its ends share ownership.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// let (mut producer, mut consumer) = ringmem::ring::framed::bounded(1000);
-/// producer.push(b"hello").unwrap();
-/// let mut message = [0; 16];
-/// assert_eq!((consumer.pop(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
-/// ```
-///
-/// # Panics
-///
-/// If that exceeds `isize::MAX`.
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-#[must_use]
-pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
-    Boxed::with_capacity(bytes).into_ends()
 }
 
 static_assertions::assert_impl_all!(Producer<'static, Local>: Send);

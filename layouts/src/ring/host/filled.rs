@@ -1,14 +1,12 @@
-//! Rings created from an array, a `Vec` or an iterator. Producers have no `Extend`: [`fill`](super::Grant::fill) returns how many values fitted.
-#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+//! Rings created from an array, a `Vec` or an iterator. Producers have no `Extend`: [`fill`](crate::ring::Grant::fill) returns how many values fitted.
 
-#[cfg(feature = "alloc")]
-use alloc::{boxed::Box, vec::Vec};
 use core::mem::MaybeUninit;
 
-use super::{BareSlot, Flagged, Indexed, Mpmc, Mpsc, Push, RingIn, WordSlot, lossy};
+use super::{BareSlot, RingIn, WordSlot};
+use crate::ring::{Flagged, Indexed, Mpmc, Mpsc, Push, lossy};
 use crate::{Machine, RingMessage};
 
-fn fill<P: Push>(mut producer: P, values: impl IntoIterator<Item = P::Item>) {
+pub(super) fn fill<P: Push>(mut producer: P, values: impl IntoIterator<Item = P::Item>) {
     for value in values {
         if producer.push(value).is_err() {
             unreachable!("the ring is new, and has as many slots");
@@ -36,39 +34,6 @@ macro_rules! filled {
                 let mut ring = Self::new();
                 fill(ring.split().0, values);
                 ring
-            }
-        }
-
-        /// A ring on the heap with these values; its capacity is the next power of two.
-        ///
-        /// ```
-        /// # use ringmem_layouts as ringmem;
-        #[doc = concat!("let (producer, mut consumer) = ringmem::ring::", $module, "::Boxed::from(vec![1, 2, 3]).into_ends();")]
-        /// assert_eq!((producer.capacity(), consumer.pop()), (4, Ok(1)));
-        /// ```
-        #[cfg(feature = "alloc")]
-        impl<T> From<Vec<T>> for RingIn<$kind, T, Box<[MaybeUninit<$slot<T>>]>> {
-            fn from(values: Vec<T>) -> Self {
-                #[allow(unused_mut, reason = "as above")]
-                let mut ring = Self::with_capacity(values.len());
-                fill(ring.split().0, values);
-                ring
-            }
-        }
-
-        /// As from a `Vec`.
-        ///
-        /// ```
-        /// # use ringmem_layouts as ringmem;
-        #[doc = concat!("use ringmem::ring::", $module, "::Boxed;")]
-        ///
-        /// let (_, mut consumer) = (0..100).collect::<Boxed<u32>>().into_ends();
-        /// assert_eq!((consumer.capacity(), consumer.try_iter().sum::<u32>()), (128, 4950));
-        /// ```
-        #[cfg(feature = "alloc")]
-        impl<T> FromIterator<T> for RingIn<$kind, T, Box<[MaybeUninit<$slot<T>>]>> {
-            fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-                Vec::from_iter(values).into()
             }
         }
     )+};

@@ -12,17 +12,16 @@
 //! assert_eq!(consumer.pop().as_deref(), Ok("hello"));
 //! # Ok::<(), ringmem::ring::LayoutError>(())
 //! ```
-#![cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 
 use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-use super::error::{PopError, PushError, ReserveError};
-use super::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
-use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, mpmc};
-use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
 use crate::Local;
+use crate::ring::error::{PopError, PushError, ReserveError};
+use crate::ring::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
+use crate::ring::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, mpmc};
+use crate::ring::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
 ///

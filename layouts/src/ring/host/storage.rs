@@ -1,11 +1,9 @@
-#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::{LayoutError, Slot};
 use crate::HostWord;
 use crate::host::HostCell;
+use crate::ring::{LayoutError, Slot};
 
 /// A slot of a host's SPSC ring: the bytes of a `T`.
 ///
@@ -65,10 +63,6 @@ unsafe impl<C, const N: usize> Storage<C> for [MaybeUninit<C>; N] {}
 unsafe impl<C> Storage<C> for &mut [MaybeUninit<C>] {}
 // SAFETY: as above.
 unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
-// SAFETY: a box owns its slots, which do not move with it.
-#[cfg(feature = "alloc")]
-unsafe impl<C> Storage<C> for alloc::boxed::Box<[MaybeUninit<C>]> {}
-
 pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutError> {
     let capacity = storage.as_ref().len() as u64;
     if capacity.is_power_of_two() { Ok(capacity) } else { Err(LayoutError::NotAPowerOfTwo { capacity }) }
@@ -77,14 +71,4 @@ pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutErr
 pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
     let slots = storage.as_ref();
     (NonNull::from(slots).cast(), slots.len() as u64)
-}
-
-/// The next power of two, at least `least`; on overflow a size that no allocator has.
-#[cfg(feature = "alloc")]
-pub(super) const fn power_of_two(count: usize, least: usize) -> usize {
-    let count = if count < least { least } else { count };
-    match count.checked_next_power_of_two() {
-        Some(power) => power,
-        None => usize::MAX,
-    }
 }

@@ -4,12 +4,10 @@ use core::mem::{MaybeUninit, offset_of};
 
 use zerocopy::Unalign;
 
-use super::slots::words_of;
-use super::{Reader, Writer};
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-use crate::ring::Owned;
-use crate::ring::storage::slots_of;
-use crate::ring::{LayoutError, RingFlags, RingHeader, RingLayout, Storage};
+use super::storage::{Storage, slots_of};
+use crate::ring::lossy::slots::words_of;
+use crate::ring::lossy::{Reader, Writer};
+use crate::ring::{LayoutError, RingFlags, RingHeader, RingLayout};
 use crate::{HostWord, Local, RingMessage};
 
 /// A ring of `N` messages, a power of two (checked at compile time).
@@ -24,19 +22,6 @@ use crate::{HostWord, Local, RingMessage};
 /// let ring = ringmem::ring::lossy::Ring::<[u8; 0], 4>::new(); // nothing to write
 /// ```
 pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
-
-/// A ring on the heap, with a run-time capacity.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::lossy::Boxed;
-///
-/// let (mut writer, mut reader) = Boxed::<u32>::with_capacity(100).into_ends();
-/// writer.publish(7);
-/// assert_eq!((reader.capacity(), reader.follow()), (128, Ok(Ok(7))));
-/// ```
-#[cfg(feature = "alloc")]
-pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 
 /// A ring with its slots in `S`, as [`words`]: inline ([`Ring`]), borrowed or boxed.
 ///
@@ -71,41 +56,6 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
         Err(refused) => Err(refused),
     }
 }
-
-/// A writer that shares ownership of its ring.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::lossy::{OwnedWriter, bounded};
-///
-/// fn sample(mut writer: OwnedWriter<u32>) {
-///     (1..=3).for_each(|value| writer.publish(value));
-/// }
-///
-/// let (writer, reader) = bounded(4);
-/// std::thread::spawn(|| sample(writer)).join().unwrap();
-/// assert_eq!((reader.len(), reader.end().lost()), (3, 0));
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
-
-/// A reader that shares ownership of its ring.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::lossy::{OwnedReader, Overrun, bounded};
-///
-/// fn first(mut reader: OwnedReader<u32>) -> Option<Result<u32, Overrun>> {
-///     reader.follow().ok()
-/// }
-///
-/// let (mut writer, reader) = bounded(2);
-/// let other = reader.clone(); // each reader reads every message
-/// writer.publish(7);
-/// assert_eq!((first(reader), first(other)), (Some(Ok(7)), Some(Ok(7))));
-/// ```
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 
 /// The words of a [`Ring`]'s slots.
 ///
@@ -212,52 +162,6 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         let reader = unsafe { Reader::over(header, slots, capacity) };
         (writer.announce(), reader)
     }
-
-    /// Like [`split`](Self::split), with shared ownership.
-    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-    #[must_use]
-    pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
-    where
-        T: Send + 'static,
-        S: Send + 'static,
-    {
-        crate::ring::owned::own(self, Self::split)
-    }
-}
-
-#[cfg(feature = "alloc")]
-impl<T: RingMessage> Boxed<T> {
-    /// Allocates a ring of at least `capacity` messages, a power of two.
-    ///
-    /// # Panics
-    ///
-    /// If the words exceed `isize::MAX` bytes.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        let words = crate::ring::power_of_two(capacity, 1).saturating_mul(words_of::<T>());
-        match Self::over(alloc::boxed::Box::new_uninit_slice(words)) {
-            Ok(ring) => ring,
-            Err(_) => unreachable!("the capacity is a power of two"),
-        }
-    }
-}
-
-/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its ends share ownership.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// let (mut writer, mut reader) = ringmem::ring::lossy::bounded::<u64>(100);
-/// writer.publish(7);
-/// assert_eq!((writer.capacity(), reader.follow()), (128, Ok(Ok(7))));
-/// ```
-///
-/// # Panics
-///
-/// If the words exceed `isize::MAX` bytes.
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-#[must_use]
-pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<T>) {
-    Boxed::with_capacity(capacity).into_ends()
 }
 
 static_assertions::assert_impl_all!(Writer<'static, u64, Local>: Send);

@@ -1,17 +1,15 @@
-#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 
-use super::chunk::drop_all;
-use super::header::used;
-use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
-use super::port::Port;
-use super::slots::{first_use, free};
-use super::storage::{capacity_of, slots_of};
-use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
+use super::storage::{BareSlot, Storage, WordSlot, capacity_of, slots_of};
 use crate::host::HostCell;
+use crate::ring::chunk::drop_all;
+use crate::ring::header::used;
+use crate::ring::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
+use crate::ring::port::Port;
+use crate::ring::slots::{first_use, free};
+use crate::ring::{Consumer, LayoutError, Producer, RingHeader, Slot, flagged, mpmc, mpsc, spsc};
 use crate::{HostWord, Local, SlotCell, Word};
 
 /// A ring of values of any type, with its slots in `S`: inline, borrowed, or boxed.
@@ -32,9 +30,9 @@ use crate::{HostWord, Local, SlotCell, Word};
 /// ```
 #[repr(C)]
 pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
-    pub(super) header: RingHeader<HostWord>,
+    pub(in crate::ring) header: RingHeader<HostWord>,
     // INVARIANT: a power of two of them, initialised by the kind; those that hold messages are valid.
-    pub(super) slots: S,
+    pub(in crate::ring) slots: S,
     _values: PhantomData<(K, T)>,
 }
 
@@ -230,22 +228,6 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     }
 }
 
-#[cfg(feature = "alloc")]
-impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> {
-    /// Allocates an empty ring of at least `capacity` slots, a power of two.
-    ///
-    /// # Panics
-    ///
-    /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        match Self::over(alloc::boxed::Box::new_uninit_slice(super::power_of_two(capacity, 1))) {
-            Ok(ring) => ring,
-            Err(_) => panic!("capacity overflow: {capacity} slots"),
-        }
-    }
-}
-
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
@@ -255,17 +237,6 @@ macro_rules! split {
                 let (slots, capacity) = slots_of(slots);
                 // SAFETY: the borrow lends the ring to ends of this protocol only, to one pair if it is mutable; the slots fulfil the invariant.
                 unsafe { $ends(header, slots, capacity) }
-            }
-
-            /// Like [`split`](Self::split), with shared ownership.
-            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            #[must_use]
-            pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)
-            where
-                T: Send + 'static,
-                S: Send + 'static,
-            {
-                super::owned::own(self, |ring| ring.split())
             }
         }
     )+};
