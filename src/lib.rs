@@ -41,82 +41,65 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-#[cfg(feature = "std")]
-pub mod backend;
-#[cfg(feature = "std")]
-mod barrier;
-#[cfg(feature = "std")]
-pub mod bridge;
-#[cfg(feature = "std")]
-pub mod cache;
-#[cfg(feature = "std")]
-pub mod channel;
-#[cfg(feature = "std")]
-pub mod config;
-#[cfg(feature = "testing")]
-pub mod conformance;
-#[cfg(feature = "std")]
-pub mod copy;
-#[cfg(feature = "std")]
-pub mod describe;
-#[cfg(feature = "std")]
-pub mod double_buffer;
-#[cfg(feature = "std")]
-pub mod error;
-#[cfg(feature = "std")]
-mod fork;
-#[cfg(feature = "std")]
-mod free_list;
-#[cfg(all(test, feature = "std"))]
-#[path = "../layouts/tests/suite/loom_machine.rs"]
-#[allow(dead_code, reason = "shared with the models of the rings")]
-mod loom_machine;
-#[cfg(feature = "std")]
-pub mod manager;
-#[cfg(feature = "std")]
-pub mod memory;
-#[cfg(feature = "std")]
-pub mod mirror;
-// Needs locks that die with their owner.
-#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
-pub mod monitor;
-#[cfg(feature = "std")]
-mod monotonic;
-#[cfg(feature = "std")]
-pub mod openmetrics;
-#[cfg(feature = "std")]
-mod path;
-#[cfg(feature = "std")]
-pub mod peer;
-#[cfg(feature = "std")]
-pub mod pool;
-#[cfg(feature = "std")]
-pub mod registry;
-// Needs robust locks and sealed memory.
-#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
-pub mod shared;
-#[cfg(feature = "std")]
-pub mod snapshot;
-#[cfg(feature = "std")]
-pub mod stream;
-#[cfg(feature = "std")]
-pub mod streaming;
-#[cfg(feature = "std")]
-mod trace;
-#[cfg(feature = "std")]
-pub mod visibility;
-#[cfg(feature = "std")]
-pub mod wait;
+// rustfmt formats the files of modules in a macro of this name.
+macro_rules! cfg_if {
+    (if #[cfg($condition:meta)] { $($item:item)+ }) => {
+        $(#[cfg($condition)] $item)+
+    };
+}
 
-#[cfg(feature = "std")]
-pub use error::{Error, Rejected, Result};
+cfg_if! {
+    if #[cfg(feature = "std")] {
+        pub mod backend;
+        mod barrier;
+        pub mod bridge;
+        pub mod cache;
+        pub mod channel;
+        pub mod config;
+        #[cfg(feature = "testing")]
+        pub mod conformance;
+        pub mod copy;
+        pub mod describe;
+        pub mod double_buffer;
+        pub mod error;
+        mod fork;
+        mod free_list;
+        #[cfg(test)]
+        #[path = "../layouts/tests/suite/loom_machine.rs"]
+        #[allow(dead_code, reason = "shared with the models of the rings")]
+        mod loom_machine;
+        pub mod manager;
+        pub mod memory;
+        pub mod mirror;
+        // Needs locks that die with their owner.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        pub mod monitor;
+        mod monotonic;
+        pub mod openmetrics;
+        mod path;
+        pub mod peer;
+        pub mod pool;
+        pub mod registry;
+        // Needs robust locks and sealed memory.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        pub mod shared;
+        pub mod snapshot;
+        pub mod stream;
+        pub mod streaming;
+        mod trace;
+        pub mod visibility;
+        pub mod wait;
+
+        pub use error::{Error, Rejected, Result};
+        pub use visibility::MemoryVisibility;
+    }
+}
+
 #[doc(inline)]
 pub use ringmem_derive::SharedLayoutOfRingmem as SharedLayout;
 #[doc(hidden)]
 pub use ringmem_layouts as __layouts;
 pub use ringmem_layouts::*;
-#[cfg(feature = "std")]
-pub use visibility::MemoryVisibility;
 
 #[cfg(all(doctest, feature = "std"))]
 mod pages {
