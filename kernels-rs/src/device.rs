@@ -333,113 +333,118 @@ pub mod rust_cuda {
         }
     }
 
-    /// Hash of this image's layouts, compared by the host.
-    #[cfg(target_os = "cuda")]
-    #[unsafe(no_mangle)]
-    #[used]
-    pub static RINGMEM_ABI: u64 = ABI.hash;
-
-    // `cuda_std`'s shuffles and votes are not marked convergent.
-    #[cfg(target_os = "cuda")]
-    #[allow(improper_ctypes)]
-    unsafe extern "C" {
-        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
-        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
-        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.bar.warp.sync"]
-        fn bar_warp_sync(mask: u32);
-        #[link_name = "llvm.nvvm.vote.ballot.sync"]
-        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
-    }
-
-    #[cfg(target_os = "cuda")]
-    const ALL: u32 = u32::MAX;
-    #[cfg(target_os = "cuda")]
-    const CLAMP: u32 = 31;
-
     /// The 32 lanes of a warp; one when checked on a host.
     pub struct Warp;
 
     #[cfg(target_os = "cuda")]
-    impl Lanes for Warp {
-        const WIDTH: u32 = 32;
+    mod gpu {
+        use super::*;
 
-        fn lane(&self) -> u32 {
-            cuda_std::warp::lane_id()
+        /// Hash of this image's layouts, compared by the host.
+        #[unsafe(no_mangle)]
+        #[used]
+        pub static RINGMEM_ABI: u64 = ABI.hash;
+
+        // `cuda_std`'s shuffles and votes are not marked convergent.
+        #[allow(improper_ctypes)]
+        unsafe extern "C" {
+            #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+            fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+            #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+            fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
+            #[link_name = "llvm.nvvm.bar.warp.sync"]
+            fn bar_warp_sync(mask: u32);
+            #[link_name = "llvm.nvvm.vote.ballot.sync"]
+            fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
         }
-        fn group(&self) -> u64 {
-            u64::from(cuda_std::thread::block_idx_x())
-        }
-        fn groups(&self) -> u64 {
-            u64::from(cuda_std::thread::grid_dim_x())
-        }
-        fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes call it, by `Lanes`.
-            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
-            u64::from(high) << 32 | u64::from(low)
-        }
-        fn sum(&self, mut value: u64) -> u64 {
-            let mut distance = 16;
-            while distance > 0 {
-                // SAFETY: as above.
-                let (low, high) = unsafe {
-                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
-                };
-                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
-                distance /= 2;
+
+        const ALL: u32 = u32::MAX;
+        const CLAMP: u32 = 31;
+
+        impl Lanes for Warp {
+            const WIDTH: u32 = 32;
+
+            fn lane(&self) -> u32 {
+                cuda_std::warp::lane_id()
             }
-            value
-        }
-        fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes call it that have not exited.
-            unsafe { vote_ballot_sync(ALL, answer) }
-        }
-        fn barrier(&self) {
-            // SAFETY: as in `broadcast`.
-            unsafe { bar_warp_sync(ALL) };
-        }
-        fn pause(&self, times: u32) {
-            let ns = crate::back_off_ns(times);
-            if ns > 0 {
-                // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
-                unsafe { core::arch::asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+            fn group(&self) -> u64 {
+                u64::from(cuda_std::thread::block_idx_x())
             }
+            fn groups(&self) -> u64 {
+                u64::from(cuda_std::thread::grid_dim_x())
+            }
+            fn broadcast(&self, value: u64) -> u64 {
+                // SAFETY: all lanes call it, by `Lanes`.
+                let (low, high) =
+                    unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
+                u64::from(high) << 32 | u64::from(low)
+            }
+            fn sum(&self, mut value: u64) -> u64 {
+                let mut distance = 16;
+                while distance > 0 {
+                    // SAFETY: as above.
+                    let (low, high) = unsafe {
+                        (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
+                    };
+                    value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
+                    distance /= 2;
+                }
+                value
+            }
+            fn ballot(&self, answer: bool) -> u32 {
+                // SAFETY: all lanes call it that have not exited.
+                unsafe { vote_ballot_sync(ALL, answer) }
+            }
+            fn barrier(&self) {
+                // SAFETY: as in `broadcast`.
+                unsafe { bar_warp_sync(ALL) };
+            }
+            fn pause(&self, times: u32) {
+                let ns = crate::back_off_ns(times);
+                if ns > 0 {
+                    // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
+                    unsafe { core::arch::asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+                }
+            }
+            fn now_ns(&self) -> u64 {
+                globaltimer()
+            }
+            fn remember(&self, _control: u64, _epoch: u32) {}
         }
-        fn now_ns(&self) -> u64 {
-            globaltimer()
-        }
-        fn remember(&self, _control: u64, _epoch: u32) {}
     }
 
     #[cfg(not(target_os = "cuda"))]
-    impl Lanes for Warp {
-        const WIDTH: u32 = 1;
+    mod checked {
+        use super::*;
 
-        fn lane(&self) -> u32 {
-            0
+        impl Lanes for Warp {
+            const WIDTH: u32 = 1;
+
+            fn lane(&self) -> u32 {
+                0
+            }
+            fn group(&self) -> u64 {
+                0
+            }
+            fn groups(&self) -> u64 {
+                1
+            }
+            fn broadcast(&self, value: u64) -> u64 {
+                value
+            }
+            fn sum(&self, value: u64) -> u64 {
+                value
+            }
+            fn ballot(&self, answer: bool) -> u32 {
+                u32::from(answer)
+            }
+            fn barrier(&self) {}
+            fn pause(&self, _times: u32) {}
+            fn now_ns(&self) -> u64 {
+                globaltimer()
+            }
+            fn remember(&self, _control: u64, _epoch: u32) {}
         }
-        fn group(&self) -> u64 {
-            0
-        }
-        fn groups(&self) -> u64 {
-            1
-        }
-        fn broadcast(&self, value: u64) -> u64 {
-            value
-        }
-        fn sum(&self, value: u64) -> u64 {
-            value
-        }
-        fn ballot(&self, answer: bool) -> u32 {
-            u32::from(answer)
-        }
-        fn barrier(&self) {}
-        fn pause(&self, _times: u32) {}
-        fn now_ns(&self) -> u64 {
-            globaltimer()
-        }
-        fn remember(&self, _control: u64, _epoch: u32) {}
     }
 
     #[cuda_std::gpu_only]
