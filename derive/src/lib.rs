@@ -35,6 +35,13 @@ pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
+/// In place of `defmt::Format`.
+#[doc(hidden)]
+#[proc_macro_derive(NoFormat)]
+pub fn no_format(_: TokenStream) -> TokenStream {
+    TokenStream::new()
+}
+
 /// The compiler's error points at the path's first token.
 fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
     let spanned = |mut token: TokenTree| {

@@ -1,5 +1,6 @@
 //! [`AttachError`]: memory without the expected layout.
 
+use crate::format::Format;
 use core::convert::Infallible;
 use core::{error, fmt};
 
@@ -18,8 +19,7 @@ use core::{error, fmt};
 /// let refused = unsafe { Consumer::<u64, Host>::from_raw(base, 512) }.unwrap_err();
 /// assert!(matches!(refused, AttachError::Magic { got: 0, .. })); // no ring was formatted here
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 #[non_exhaustive]
 pub enum AttachError {
     /// The address is null or not a multiple of `align`.
@@ -102,8 +102,7 @@ pub enum AttachError {
 /// assert_eq!(indices.fill(), Err(corrupt));
 /// assert_eq!(corrupt.to_string(), "ring is corrupt: tail 90 is not within 64 slots of head 5");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Corrupt {
     /// The consumer's index.
     pub head: u64,

@@ -10,6 +10,7 @@ mod stamp;
 
 use core::fmt;
 
+use crate::format::Format;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use stamp::{COUNTER_BITS, LAST_US, Stamp};
@@ -120,8 +121,7 @@ impl<W: RmwWord> HybridClock<W> {
 /// assert_eq!(clock.merge(Stamp::at(2_000), 1_000, 500), Err(drift));
 /// assert_eq!(clock.last(), Stamp::from_bits(0)); // unchanged
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Drift {
     /// The stamp received.
     pub remote: Stamp,

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::attach::Corrupt;
 use crate::control::{Command, Fault, State};
+use crate::format::Format;
 use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};
@@ -25,8 +26,7 @@ const TRIES: u32 = 16;
 /// assert_eq!(Indices { head: 100, tail: 103, capacity: 64 }.fill(), Ok(3));
 /// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Indices {
     /// Next slot to pop; free-running.
     pub head: u64,
@@ -85,8 +85,7 @@ impl fmt::Display for Indices {
 /// let twins = Twins::Seen([input, output]);
 /// assert!(matches!(twins, Twins::Seen([taking, _]) if taking.fill() == Ok(0)));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum Twins {
     /// Host and kernel share two rings.
     Shared,
@@ -111,8 +110,7 @@ pub enum Twins {
 /// assert_eq!(dump.conclusion(), Conclusion::Paused { waiting: 3 });
 /// assert!(dump.to_string().contains("3 of 64, producer at 3, consumer at 0"));
 /// ```
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, Format)]
 pub struct Dump {
     /// The control block.
     pub control: ControlBlock<u64>,
@@ -137,8 +135,7 @@ pub struct Dump {
 /// let conclusion = Conclusion::Corrupt(Side::Input);
 /// assert_eq!(conclusion.to_string(), "the input ring's indices are corrupt");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum Side {
     /// From host to kernel.
     Input,
@@ -163,8 +160,7 @@ pub enum Side {
 ///
 /// assert_eq!(advice(Conclusion::Paused { waiting: 3 }), "activate");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 #[non_exhaustive]
 pub enum Conclusion {
     /// The host has ended the epoch; the kernel exits without further stores.

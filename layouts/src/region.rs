@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::align::{is_aligned, padding};
 use crate::attach::AttachError;
+use crate::format::Format;
 use crate::{Word, layout_table};
 
 /// The first word of a region.
@@ -37,8 +38,7 @@ pub const MAX_ENTRIES: usize = 32;
 /// assert_eq!([&header.magic, &header.version, &header.count].map(Word::load), [MAGIC, VERSION, 0]);
 /// # Ok::<(), ringmem::attach::AttachError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(64))]
 pub struct RegionHeader<W = u64> {
     /// [`MAGIC`]. Creator, last.
@@ -85,8 +85,7 @@ layout_table! {
 /// assert_eq!((kind, offset, size), (region::kind::CONTROL, 1152, 128));
 /// # Ok::<(), ringmem::attach::AttachError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(32))]
 pub struct RegionEntry<W = u64> {
     /// A [`kind`]. Creator.

@@ -11,6 +11,7 @@ mod recorder;
 
 use core::fmt;
 
+use crate::format::Format;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use figures::STUCK_AFTER_NS;
@@ -84,8 +85,7 @@ crate::layout_table! {
 /// let buffer: Shared<HostWord> = Shared { sequence: odd, ..zerocopy::FromZeros::new_zeroed() };
 /// assert_eq!(buffer.snapshot(), Err(Busy));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Busy;
 
 impl fmt::Display for Busy {

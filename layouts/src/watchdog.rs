@@ -6,6 +6,7 @@ use core::fmt;
 
 use crate::ControlBlock;
 use crate::control::State;
+use crate::format::Format;
 
 /// The result of [`Watchdog::check`].
 ///
@@ -21,8 +22,7 @@ use crate::control::State;
 /// assert!(needs_restart(Verdict::Ended(State::Faulted)));
 /// assert!(!needs_restart(Verdict::Quiet { for_ns: 40_000_000 }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum Verdict {
     /// The heartbeat has changed, or this is the first check.
     Alive,
@@ -69,15 +69,13 @@ impl fmt::Display for Verdict {
 /// assert_eq!(watchdog.check(&host.snapshot(), 600_000_000), Verdict::Quiet { for_ns: 600_000_000 });
 /// assert_eq!(watchdog.check(&host.snapshot(), 1_200_000_000), Verdict::Stuck { for_ns: 1_200_000_000 });
 /// ```
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Debug, Format)]
 pub struct Watchdog {
     stuck_after_ns: u64,
     last: Option<Look>,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, Format)]
 struct Look {
     epoch: u64,
     heartbeat: u64,

@@ -2,6 +2,7 @@ use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::format::Format;
 use crate::{Layout, LayoutDescriptor};
 
 /// Bits of the counter.
@@ -20,8 +21,7 @@ pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 /// assert_eq!((stamp.physical_us(), stamp.counter()), (1_000, 0));
 /// assert!(stamp < Stamp::at(1_001));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Format)]
 #[repr(transparent)]
 pub struct Stamp(u64);
 

@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::{Capabilities, Command, Shared, State, pack, snapshot};
+use crate::format::Format;
 use crate::{ControlBlock, Word};
 
 /// Values that the host sets before a launch.
@@ -23,8 +24,7 @@ use crate::{ControlBlock, Word};
 /// let host = unsafe { HostSide::prepare(&block, &launch) };
 /// assert_eq!(host.snapshot().epoch, 1);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Launch {
     /// ABI hash of the image.
     pub abi: u64,

@@ -1,5 +1,6 @@
 use core::fmt;
 
+use crate::format::Format;
 use bitflags::bitflags;
 
 bitflags! {
@@ -62,8 +63,7 @@ impl fmt::Display for Command {
 ///
 /// assert!(State::Terminated.has_ended() && !State::Active.has_ended());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Format)]
 #[repr(u32)]
 pub enum State {
     /// The block is prepared.
@@ -148,8 +148,7 @@ impl fmt::Display for State {
 /// assert_eq!(block.faults(), (2, Some(Fault::Corrupt))); // the second fault
 /// assert_eq!(Fault::Corrupt.to_string(), "a corrupt ring index");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Format)]
 #[repr(u32)]
 pub enum Fault {
     /// The block's ABI hash is not the kernel's.

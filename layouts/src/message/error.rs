@@ -1,3 +1,4 @@
+use crate::format::Format;
 use core::fmt;
 
 /// An invalid header, or a payload that does not match it.
@@ -10,8 +11,7 @@ use core::fmt;
 /// assert_eq!(header.validate(64), Ok(()));
 /// assert_eq!(header.validate(32), Err(HeaderError::Length { claimed: 64, available: 32 }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// All bytes are zero: no message was written.

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::error::HeaderError;
 use crate::clock::Stamp;
+use crate::format::Format;
 use crate::{RingMessage, layout_table};
 
 /// The first word of a header; its last byte is the version.
@@ -53,8 +54,7 @@ bitflags! {
 /// assert_eq!(usual.priority(), Priority::Normal);
 /// assert!(urgent.priority() > usual.priority());
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Format)]
 #[repr(u32)]
 pub enum Priority {
     /// After all others.

@@ -8,6 +8,7 @@ use core::ops::Range;
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::format::Format;
 use crate::{Layout, RingMessage, layout_table};
 
 bitflags! {
@@ -142,8 +143,7 @@ impl BufferReference {
 /// assert_eq!(reference.part::<f32>(), Ok(0..16));
 /// assert!(matches!(reference.part::<i32>(), Err(ReferenceError::Elements { .. })));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 #[non_exhaustive]
 pub enum ReferenceError {
     /// The reference is empty.

@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 
 use crate::attach::Corruption;
+use crate::format::Format;
 
 /// An error of a push, with the value.
 ///
@@ -12,8 +13,7 @@ use crate::attach::Corruption;
 /// let full: PushError<u32> = PushError::Full(7);
 /// assert_eq!((full.to_string(), full.into_inner()), ("ring is full".to_owned(), 7));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, PartialEq, Eq, Format)]
 pub enum PushError<T, C = Infallible> {
     /// The ring is full.
     Full(T),
@@ -34,8 +34,7 @@ pub enum PushError<T, C = Infallible> {
 /// assert_eq!(producer.reserve(5).err(), Some(ReserveError::TooLarge { capacity: 4 }));
 /// # Ok::<(), ReserveError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum ReserveError<C = Infallible> {
     /// Too few slots are free now.
     Full {
@@ -64,8 +63,7 @@ pub enum ReserveError<C = Infallible> {
 /// assert_eq!(consumer.pop(), Err(PopError::Empty));
 /// # Ok::<(), PopError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum PopError<C = Infallible> {
     /// The ring is empty.
     Empty,

@@ -2,6 +2,7 @@ use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::attach::{AttachError, Corrupt};
+use crate::format::Format;
 use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
 
 /// The magic number of a ring.
@@ -51,8 +52,7 @@ bitflags! {
 /// assert_eq!(layout.size(), 384 + 1024 * 8);
 /// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(128))]
 pub struct RingHeader<W = u64> {
     /// Written by the producer.
@@ -75,8 +75,7 @@ pub struct RingHeader<W = u64> {
 /// assert_eq!([tail, owner, waiting].map(Word::load), [100, 0, 0]); // no producer has attached
 /// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(128))]
 pub struct ProducerLine<W = u64> {
     /// Next index to fill; free-running. Producer, at each publish.
@@ -102,8 +101,7 @@ pub struct ProducerLine<W = u64> {
 /// assert_eq!([head, owner, waiting].map(Word::load), [100, 0, 0]); // no consumer has attached
 /// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(128))]
 pub struct ConsumerLine<W = u64> {
     /// Next index to empty; free-running. Consumer, at each release.
@@ -128,8 +126,7 @@ pub struct ConsumerLine<W = u64> {
 /// assert_eq!([magic, capacity, slot_size, slots_offset].map(Word::load), [MAGIC, 8, 4, 384]);
 /// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Format)]
 #[repr(C, align(128))]
 pub struct ConstantLine<W = u64> {
     /// [`MAGIC`]. Creator, last.

@@ -4,6 +4,7 @@ use super::paired::{self, Pair};
 use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
 use crate::attach::AttachError;
+use crate::format::Format;
 
 /// Offsets and sizes of a ring, computed and checked before its memory exists.
 ///
@@ -35,8 +36,7 @@ pub struct RingLayout {
 ///
 /// assert_eq!(RingLayout::of::<u64>(1000), Err(LayoutError::NotAPowerOfTwo { capacity: 1000 }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// The capacity is 0 or no power of two.

@@ -17,6 +17,7 @@
 
 use super::Push;
 use super::error::PushError;
+use crate::format::Format;
 
 /// The number of values by outcome.
 ///
@@ -30,8 +31,7 @@ use super::error::PushError;
 /// assert_eq!(producer.counts(), Counts { taken: 2, dropped: 3, ..Counts::default() });
 /// # Ok::<(), ringmem::ring::PushError<u32>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Format)]
 pub struct Counts {
     /// Pushed into the ring.
     pub taken: u64,

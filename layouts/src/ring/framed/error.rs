@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 
 use crate::attach::Corruption;
+use crate::format::Format;
 
 /// An error of a push.
 ///
@@ -17,8 +18,7 @@ use crate::attach::Corruption;
 /// assert_eq!(producer.push(b""), Err(PushError::Full)); // fits later
 /// # Ok::<(), PushError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum PushError<C = Infallible> {
     /// Not enough contiguous room now.
     Full,
@@ -61,8 +61,7 @@ impl<C: Corruption> core::error::Error for PushError<C> {}
 /// assert_eq!((consumer.pop(&mut message)?, &*message), (5, &b"hello"[..]));
 /// # Ok::<(), PopError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum PopError<C = Infallible> {
     /// The ring is empty.
     Empty,

@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 
 use crate::attach::Corruption;
+use crate::format::Format;
 
 /// Why nothing was read.
 ///
@@ -17,8 +18,7 @@ use crate::attach::Corruption;
 /// assert_eq!(lost.to_string(), "2 messages were overwritten before they were read");
 /// assert_eq!(reader.pop(), Ok(3));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum ReadError<C = Infallible> {
     /// Nothing new was published.
     Empty,
@@ -44,8 +44,7 @@ pub enum ReadError<C = Infallible> {
 /// assert_eq!(reader.follow(), Ok(Err(Overrun { lost: 1 })));
 /// assert_eq!(reader.follow(), Ok(Ok(2)));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub struct Overrun {
     /// Number of messages, at least 1.
     pub lost: u64,
@@ -63,8 +62,7 @@ pub struct Overrun {
 /// writer.push_slice(&[10, 20, 30]);
 /// assert_eq!(reader.latest(), Ok((3, 30))); // the third message
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
 pub enum LatestError {
     /// Nothing (new) was published.
     Empty,
