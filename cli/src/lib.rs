@@ -8,10 +8,7 @@ mod bench;
 mod chart;
 mod demo;
 mod doctor;
-#[cfg(feature = "cuda")]
-mod gpu;
-#[cfg(not(feature = "cuda"))]
-#[path = "no_gpu.rs"]
+#[cfg_attr(not(feature = "cuda"), path = "no_gpu.rs")]
 mod gpu;
 mod layout;
 mod manual;
@@ -22,7 +19,7 @@ mod replay;
 mod size;
 mod stream;
 mod terminal;
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg_attr(not(any(target_os = "linux", target_os = "android")), path = "no_top.rs")]
 mod top;
 mod view;
 
@@ -75,7 +72,6 @@ enum Verb {
     #[command(after_help = new::EXAMPLES)]
     New(new::Arguments),
     /// Watch published channels and shared rings
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
     /// Print the completion script of a shell
@@ -97,8 +93,7 @@ impl Verb {
             Self::Replay(arguments) => !arguments.json,
             Self::View(arguments) => arguments.prints_text(),
             Self::New(_) => true,
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            Self::Top(arguments) => arguments.once && !arguments.json,
+            Self::Top(arguments) => arguments.prints_text(),
             Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -195,7 +190,6 @@ fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut d
         Verb::Replay(arguments) => replay::run(&arguments, out),
         Verb::View(arguments) => view::run(&arguments, out),
         Verb::New(arguments) => new::run(&arguments, out),
-        #[cfg(any(target_os = "linux", target_os = "android"))]
         Verb::Top(arguments) => top::run(&arguments, terminal, out),
         Verb::Completions(shell) => manual::complete(&shell, out),
         Verb::Man(pages) => manual::run(&pages, out),
@@ -204,7 +198,6 @@ fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut d
 
 /// Removes the command's unfinished file and restores the terminal before a signal ends the process. Prevents new files.
 pub fn interrupted() {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     top::restore();
     stream::copy::remove_partial();
 }

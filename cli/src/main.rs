@@ -7,12 +7,6 @@ use std::process::ExitCode;
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 fn main() -> ExitCode {
-    #[cfg(unix)]
-    // SAFETY: installs no handler, and no other code uses this signal. Ignored, a write beyond the file size limit returns an error, and the
-    // incomplete file is removed.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN)
-    };
     if std::env::var_os(CONNECTIONS).is_none() {
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var(CONNECTIONS, "32") };
@@ -30,6 +24,9 @@ fn main() -> ExitCode {
 #[cfg(unix)]
 fn signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    // SAFETY: installs no handler, and no other code uses this signal. Ignored, a write beyond the file size limit returns an error, and the
+    // incomplete file is removed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let is_ignored = |signal: &i32| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: only reads, into `action`.

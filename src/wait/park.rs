@@ -99,39 +99,57 @@ impl WakerList for Mutex<Vec<(u64, Waker)>> {
 impl Park<HostWord> for Os {
     type WakerList = Mutex<Vec<(u64, Waker)>>;
 
-    #[cfg(any(target_os = "linux", target_os = "android"))]
     fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {
-        use rustix::thread::futex;
-        let most = most.and_then(|most| {
-            let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
-            Some(futex::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
-        });
-        let _ = futex::wait(high_half(word), futex::Flags::empty(), epoch, most.as_ref());
+        system::wait(word, epoch, most);
     }
 
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {
+    fn wake(&self, word: &HostWord) {
+        system::wake(word);
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::sync::atomic::AtomicU32;
+
+    use rustix::thread::futex::{self, Flags, Timespec};
+
+    use super::*;
+
+    pub fn wait(word: &HostWord, epoch: u32, most: Option<Duration>) {
+        let most = most.and_then(|most| {
+            let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
+            Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
+        });
+        let _ = futex::wait(high_half(word), Flags::empty(), epoch, most.as_ref());
+    }
+
+    pub fn wake(word: &HostWord) {
+        // Cannot fail: the word is mapped and aligned.
+        let _ = futex::wake(high_half(word), Flags::empty(), i32::MAX as u32);
+    }
+
+    fn high_half(word: &HostWord) -> &AtomicU32 {
+        let place = if cfg!(target_endian = "little") { 1 } else { 0 };
+        // SAFETY: within the word, and aligned. Only the kernel accesses it, atomically.
+        unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>().add(place) }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use std::sync::atomic::Ordering::Acquire;
+
+    use super::*;
+
+    pub fn wait(word: &HostWord, epoch: u32, most: Option<Duration>) {
         const NAP: Duration = Duration::from_millis(1);
-        if (word.load(std::sync::atomic::Ordering::Acquire) >> 32) as u32 == epoch {
+        if (word.load(Acquire) >> 32) as u32 == epoch {
             std::thread::sleep(most.map_or(NAP, |most| most.min(NAP)));
         }
     }
 
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn wake(&self, word: &HostWord) {
-        // Cannot fail: the word is mapped and aligned.
-        let _ = rustix::thread::futex::wake(high_half(word), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn wake(&self, _word: &HostWord) {}
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
-    let place = if cfg!(target_endian = "little") { 1 } else { 0 };
-    // SAFETY: within the word, and aligned. Only the kernel accesses it, atomically.
-    unsafe { &*std::ptr::from_ref(word).cast::<std::sync::atomic::AtomicU32>().add(place) }
+    pub fn wake(_: &HostWord) {}
 }
 
 /// Wakes the other side's sleepers, for an end without [`Waiting`].

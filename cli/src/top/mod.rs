@@ -36,10 +36,16 @@ pub(super) struct Arguments {
     pid: Option<u32>,
     /// Print the figures once, as text
     #[arg(long)]
-    pub once: bool,
+    once: bool,
     /// Print one JSON object for each reading, two a second
     #[arg(long)]
-    pub json: bool,
+    json: bool,
+}
+
+impl Arguments {
+    pub(super) fn prints_text(&self) -> bool {
+        self.once && !self.json
+    }
 }
 
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Sink, gap};
 use crate::path::named;
+use crate::streaming::system::{sync_directory, write_at};
 
 /// A file under a temporary name until [committed](Self::commit).
 ///
@@ -120,7 +121,7 @@ impl Sink for FileSink {
         if at > self.end {
             return Err(gap(self.end, at));
         }
-        let count = pwrite(&self.file, bytes, at)?;
+        let count = write_at(&self.file, bytes, at)?;
         self.end = at + count as u64;
         Ok(count)
     }
@@ -185,26 +186,4 @@ fn is_temporary(name: &[u8]) -> bool {
     let mut numbers = numbers.split(|&byte| byte == b'-');
     let is_number = |number: Option<&[u8]>| number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
     is_number(numbers.next()) && is_number(numbers.next()) && numbers.next().is_none()
-}
-
-#[cfg(unix)]
-fn pwrite(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::write_at(file, bytes, at)
-}
-
-#[cfg(windows)]
-fn pwrite(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
-    std::os::windows::fs::FileExt::seek_write(file, bytes, at)
-}
-
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
-}
-
-/// A directory cannot be opened as a file.
-#[cfg(windows)]
-fn sync_directory(_: &Path) -> io::Result<()> {
-    Ok(())
 }

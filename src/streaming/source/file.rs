@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Cause, Source, fill};
 use crate::path::named;
+use crate::streaming::system::{read_at, same};
 
 /// A regular file, read by `pread`: mapped, it could end the process by shrinking.
 ///
@@ -82,23 +83,10 @@ impl FileSource {
     /// The system's error.
     pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
         let path = path.as_ref();
-        match self.same(path) {
+        match same(&self.file, &self.path, path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             result => result.map_err(named("look at", path)),
         }
-    }
-
-    #[cfg(unix)]
-    fn same(&self, path: &Path) -> io::Result<bool> {
-        use std::os::unix::fs::MetadataExt;
-        let [ours, theirs] = [self.file.metadata()?, std::fs::metadata(path)?].map(|metadata| (metadata.dev(), metadata.ino()));
-        Ok(ours == theirs)
-    }
-
-    /// Without inode numbers, other links are not recognised.
-    #[cfg(windows)]
-    fn same(&self, path: &Path) -> io::Result<bool> {
-        Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)
     }
 }
 
@@ -118,7 +106,7 @@ impl Source for FileSource {
     }
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        pread(&self.file, buffer, at)
+        read_at(&self.file, buffer, at)
     }
 
     fn check(&mut self) -> Result<(), Cause> {
@@ -131,14 +119,4 @@ impl Source for FileSource {
             (false, _) => Err(Cause::Changed { promised, now }),
         }
     }
-}
-
-#[cfg(unix)]
-fn pread(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, buffer, at)
-}
-
-#[cfg(windows)]
-fn pread(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    std::os::windows::fs::FileExt::seek_read(file, buffer, at)
 }
