@@ -17,14 +17,10 @@ pub(super) struct Launching {
     /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
     /// Calls of other libraries that may launch kernels.
-    foreign: AtomicUsize,
+    pub foreign: AtomicUsize,
 }
 
 pub(super) struct Reason<'a>(&'a Launching);
-
-/// Holds no lock: the call may wait for another thread of this process.
-#[cfg(feature = "nccl")]
-pub(super) struct Foreign<'a>(&'a Launching);
 
 /// No other thread queues a kernel.
 pub(super) struct Alone<'a> {
@@ -41,13 +37,6 @@ impl Launching {
 
     pub fn with_care(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(feature = "nccl")]
-    pub fn foreign(&self) -> Foreign<'_> {
-        let _care = self.with_care();
-        self.foreign.fetch_add(1, Relaxed);
-        Foreign(self)
     }
 
     pub fn has_foreign(&self) -> bool {
@@ -69,14 +58,6 @@ impl Reason<'_> {
 impl Drop for Reason<'_> {
     fn drop(&mut self) {
         self.0.have_left(1);
-    }
-}
-
-#[cfg(feature = "nccl")]
-impl Drop for Foreign<'_> {
-    fn drop(&mut self) {
-        // SYNC POINT: launch by another library. Pairs with has_foreign.
-        self.0.foreign.fetch_sub(1, Release);
     }
 }
 

@@ -101,7 +101,7 @@ pub(super) struct State {
     pub silent: Option<(&'static str, u32)>,
     /// For host functions, which run in order; `None` once closed.
     staging: Option<Piece>,
-    is_closed: bool,
+    pub is_closed: bool,
     is_finished: bool,
 }
 
@@ -262,29 +262,6 @@ impl Queue {
             _ => {}
         }
         Ok(number)
-    }
-
-    /// Numbers a kernel that another library has queued.
-    #[cfg(feature = "nccl")]
-    pub fn follow(&self) -> Result<u64> {
-        let _bound = self.device.bind();
-        let mut state = self.state();
-        if state.is_closed {
-            return Err(Error::Closed { what: "stream" });
-        }
-        state.last += 1;
-        self.launch.store(state.last, Release);
-        self.lasting.store(state.last, Release);
-        // After a failure, the first wait records.
-        let _ = self.record(&mut state);
-        Ok(state.last)
-    }
-
-    #[cfg(feature = "nccl")]
-    pub fn fail(&self, number: u64, error: Error) {
-        let mut state = self.state();
-        state.failures.add(number, error);
-        state.failed = state.failed.max(number);
     }
 
     pub fn last(&self) -> u64 {

@@ -40,6 +40,7 @@
 mod collective;
 mod communicator;
 mod element;
+mod foreign;
 mod group;
 mod library;
 
