@@ -37,23 +37,6 @@ impl Deferred {
     }
 }
 
-#[inline(always)]
-pub(super) fn fetch<T>(place: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every x86-64 processor has this instruction, without architectural effect.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast());
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above, for AArch64.
-    unsafe {
-        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) core::ptr::from_ref(place), options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = place;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,9 @@ mod lists;
 use core::num::NonZeroU32;
 use std::vec::Vec;
 
-use super::deferred::{Deferred, Due, fetch};
+use ringmem_layouts::ring::prefetch;
+
+use super::deferred::{Deferred, Due};
 use base::align_units;
 use lists::Lists;
 
@@ -281,11 +283,11 @@ impl Heap {
         if self.parts.len() < self.far {
             return Some(self.give(part));
         }
-        fetch(&self.parts[part.index()]);
+        self.fetch(part);
         let Due { half_way, over } = self.deferred.pass(part);
         if let Some(half_way) = half_way {
             let Part { before, after, .. } = self.parts[half_way.index()];
-            [before, after].into_iter().flatten().for_each(|neighbour| fetch(&self.parts[neighbour.index()]));
+            [before, after].into_iter().flatten().for_each(|neighbour| self.fetch(neighbour));
         }
         over.map(|part| self.give(part))
     }
@@ -416,6 +418,10 @@ impl Heap {
                 PartId::new(self.parts.len() - 1)
             }
         }
+    }
+
+    fn fetch(&self, part: PartId) {
+        prefetch::<false>(core::ptr::from_ref(&self.parts[part.index()]).cast());
     }
 
     fn retire(&mut self, part: PartId) {

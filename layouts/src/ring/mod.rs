@@ -70,6 +70,8 @@ pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
 pub use policy::{Counts, Evict, OverflowPolicy};
 pub use producer::Producer;
+#[doc(hidden)]
+pub use slots::prefetch;
 pub use slots::{Row, Slot};
 #[doc(hidden)]
 pub use stream::{Broken, ReadBytes, WriteBytes};

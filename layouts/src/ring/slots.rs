@@ -263,8 +263,9 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     Ok((header, layout, slots))
 }
 
+/// A hint, to write or to read.
 #[inline(always)]
-fn prefetch<const TO_WRITE: bool>(line: *const u8) {
+pub fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
     // SAFETY: hints read nothing and never fault. The intrinsic would prefetch for a read.
     unsafe {
