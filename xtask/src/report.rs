@@ -1,7 +1,7 @@
 //! `cargo xtask report`: runs all benches, keeps their rows, and writes docs/performance.md, its charts and the README's table.
 //!
-//! 1. A run's rows are one file under docs/internals/results, named by machine and date. Documents show the newest file.
-//! 2. Everything else is computed from it: `report --check` compares, `report --render` writes without a run.
+//! 1. A run's rows are one file under docs/internals/results, named by machine and date. Documents show the newest file of each machine.
+//! 2. Everything else is computed from these: `report --check` compares, `report --render` writes without a run.
 //! 3. A failed bench has no rows; the documents and the error name it. The others are kept.
 
 mod chart;
@@ -89,7 +89,7 @@ impl Results {
         let field = |name: &str| value[name].as_str().map(str::to_owned).ok_or_else(|| format!("no {name}"));
         let rows = value["rows"].as_array().ok_or("no rows")?;
         Ok(Self {
-            machine: field("machine")?,
+            machine: short(&field("machine")?),
             cores: value["cores"].as_u64().ok_or("no cores")?,
             date: field("date")?,
             compiler: field("compiler")?,
@@ -103,6 +103,12 @@ impl Results {
     pub fn best(&self, of: &Row) -> Option<&Row> {
         let same = |row: &&Row| (&row.bench, &row.workload, &row.class) == (&of.bench, &of.workload, &of.class) && row.competes();
         self.rows.iter().filter(same).min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+
+    /// Ours over the best competitor's.
+    fn ratio(&self, of: &Row) -> Option<f64> {
+        let row = self.find(&of.bench, &of.workload, &of.subject)?;
+        Some(row.median / self.best(row)?.median)
     }
 
     /// Prefers near cores to far ones.
@@ -140,7 +146,10 @@ pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
     let mut errors: Vec<String> = failed.iter().map(|bench| format!("bench {bench}")).collect();
     if names.is_empty() {
         println!("{}", page::summary(&results));
-        match documents(&results) {
+        let mut all = newest()?;
+        all.retain(|other| other.machine != results.machine);
+        all.insert(0, results);
+        match documents(&all) {
             Ok(documents) => {
                 write(&folder().join(file_name(machine, date.trim())), &text)?;
                 write_all(documents)?;
@@ -152,7 +161,7 @@ pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
             }
         }
     } else {
-        println!("{}", page::page(&results, names));
+        println!("{}", page::page(&[results], names));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
 }
@@ -189,6 +198,12 @@ fn document(head: &Value, rows: &[Value]) -> String {
     text + "]}\n"
 }
 
+/// Without marks, "Processor" and "CPU".
+fn short(machine: &str) -> String {
+    let words = machine.split_whitespace().map(|word| word.replace("(R)", "").replace("(TM)", ""));
+    words.filter(|word| !["Processor", "CPU", "@"].contains(&word.as_str())).collect::<Vec<_>>().join(" ")
+}
+
 fn file_name(machine: &str, date: &str) -> String {
     let words: Vec<String> =
         machine.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
@@ -199,15 +214,24 @@ fn folder() -> PathBuf {
     root().join("docs/internals/results")
 }
 
-fn newest() -> Result<Results, Failure> {
+/// The newest of each machine, newest first.
+fn newest() -> Result<Vec<Results>, Failure> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder())?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     found.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    let path = found.into_iter().max().ok_or("docs/internals/results has no results: run cargo xtask report")?;
-    Results::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()).into())
+    found.sort();
+    let mut all: Vec<Results> = Vec::new();
+    for path in found.iter().rev() {
+        let results = Results::parse(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        if all.iter().all(|newer| newer.machine != results.machine) {
+            all.push(results);
+        }
+    }
+    Ok(all)
 }
 
-fn documents(results: &Results) -> Result<Vec<(PathBuf, String)>, Failure> {
-    let mut documents = vec![(root().join("docs/performance.md"), page::page(results, &BENCHES))];
+fn documents(all: &[Results]) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let results = all.first().ok_or("docs/internals/results has no results: run cargo xtask report")?;
+    let mut documents = vec![(root().join("docs/performance.md"), page::page(all, &BENCHES))];
     for bench in BENCHES {
         if let Some(chart) = chart::ratios(results, bench) {
             documents.push((root().join(format!("docs/performance/{bench}.svg")), chart));
@@ -215,7 +239,7 @@ fn documents(results: &Results) -> Result<Vec<(PathBuf, String)>, Failure> {
     }
     documents.extend(scale::charts(results).into_iter().map(|(name, chart)| (root().join(format!("docs/performance/{name}.svg")), chart)));
     let readme = root().join("README.md");
-    let text = between_marks(&read(&readme)?, &page::readme(results)?)?;
+    let text = between_marks(&read(&readme)?, &page::readme(all)?)?;
     documents.push((readme, text));
     Ok(documents)
 }
@@ -280,6 +304,12 @@ mod tests {
     #[test]
     fn a_file_name_has_date_and_machine() {
         assert_eq!(file_name("AMD EPYC (Milan)  Processor", "2026-01-02"), "2026-01-02-amd-epyc-milan-processor.json");
+    }
+
+    #[test]
+    fn a_machine_has_a_short_name() {
+        assert_eq!(short("Intel(R) Xeon(R) Processor @ 2.50GHz"), "Intel Xeon 2.50GHz");
+        assert_eq!(short("AMD EPYC"), "AMD EPYC");
     }
 
     #[test]

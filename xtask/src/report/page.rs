@@ -21,22 +21,32 @@ const README: [(&str, &str, &str, &str); 10] = [
 ];
 
 /// The README's table. Its first rows measure the same ring.
-pub fn readme(results: &Results) -> Result<String, Failure> {
-    let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
-    let Results { machine, date, .. } = results;
-    let mut text = format!(
-        "Median nanoseconds per message, round trip or block on two {classes} cores of an {machine}, {date}; less is better; bold: slower by more than\n\
+pub fn readme(all: &[Results]) -> Result<String, Failure> {
+    let mut text = "Median nanoseconds per message, round trip or block on two cores, and the best competitor's; less is better; bold: slower by more than\n\
          15 %. The first six rows measure `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
-         | `cargo bench -p ringmem-benches --bench` | ringmem | best competitor |\n|---|---:|---|\n"
-    );
+         | `cargo bench -p ringmem-benches --bench` |"
+        .to_owned();
+    for results in all {
+        let _ = write!(text, " {} |", of_run(results));
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|".repeat(all.len()));
     for (bench, workload, subject, what) in README {
-        let row = results.find(bench, workload, subject).ok_or_else(|| format!("no row {bench} {workload} {subject}"))?;
-        let (figure, best) = (number(row.median), results.best(row));
-        let figure = if best.is_some_and(|best| row.median > LEVEL * best.median) { format!("**{figure}**") } else { figure };
-        let best = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
-        let _ = writeln!(text, "| `{bench} -- {workload}`, {what} | {figure} | {best} |");
+        let _ = write!(text, "| `{bench} -- {workload}`, {what} |");
+        for results in all {
+            let row = results.find(bench, workload, subject).ok_or_else(|| format!("no row {bench} {workload} {subject}"))?;
+            let (figure, best) = (number(row.median), results.best(row));
+            let figure = if best.is_some_and(|best| row.median > LEVEL * best.median) { format!("**{figure}**") } else { figure };
+            let best = best.map_or_else(String::new, |best| format!(", {} {}", best.subject, number(best.median)));
+            let _ = write!(text, " {figure}{best} |");
+        }
+        text.push('\n');
     }
     Ok(text)
+}
+
+fn of_run(results: &Results) -> String {
+    let cores = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
+    format!("{}, {cores} cores, {}", results.machine, results.date)
 }
 
 /// The machine, the distance of its cores, and the figures' spread.
@@ -69,21 +79,33 @@ pub fn summary(results: &Results) -> String {
     text
 }
 
-pub fn page(results: &Results, benches: &[&str]) -> String {
+/// Tables of the first results, with the ratios of the others.
+pub fn page(all: &[Results], benches: &[&str]) -> String {
+    let [results, others @ ..] = all else { return String::new() };
+    let [near, far] = ["near", "far"].map(|class| results.rows.iter().any(|row| row.class == class));
+    let distance = match (near, far) {
+        (true, true) => "Two cores are near, with a shared cache, unless marked `far`",
+        (true, false) => "Two cores are near: they share a cache",
+        _ => "Two cores are far: they share no cache",
+    };
     let mut text = format!(
         "# Performance\n\n{}\n\n\
          A figure is the median (lowest..highest) of turns that alternate with the competitors' in one process: nanoseconds or instructions, unless stated. `ratio`\n\
          is ours over the fastest competitor's: below 1 is faster, within 1.15 either way is level. `limit` is the cost of the machine without the measured code.\n\
-         Rows of two cores are from near cores, which share a cache, unless marked `far`. `model` marks virtual time of the link model, `double` the test double\n\
-         of the driver. No figure is from a GPU. A section's command is `cargo bench -p ringmem-benches --bench SECTION`.\n\n",
+         `model` marks virtual time of the link model, `double` the test double of the driver. {distance}. No figure is from a GPU. A section's command is\n\
+         `cargo bench -p ringmem-benches --bench SECTION`.\n\n",
         summary(results)
     );
+    if !others.is_empty() {
+        let others: Vec<String> = others.iter().map(of_run).collect();
+        let _ = write!(text, "Other ratios in brackets: {}.\n\n", others.join(" and "));
+    }
     let is_compared = |row: &&Row| row.is_ours() && row.size.is_none();
     let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(is_compared).map(|row| (row, results.best(row))).collect();
     let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.median / best.median);
     let losses = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).count();
     let compared = ours.iter().filter(|pair| ratio(pair).is_some()).count();
-    let _ = writeln!(text, "{losses} of {compared} rows are slower than the best competitor. They are first in each table.");
+    let _ = writeln!(text, "{losses} of {compared} rows, first in each table, are slower than the best competitor.");
     for bench in benches {
         let mut of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
         let is_growth = results.rows.iter().any(|row| row.bench == *bench && row.size.is_some());
@@ -99,12 +121,12 @@ pub fn page(results: &Results, benches: &[&str]) -> String {
         if of_bench.iter().any(|pair| ratio(pair).is_some()) {
             let _ = write!(text, "![Ratios of {bench}](performance/{bench}.svg)\n\n");
         }
-        table(&mut text, &of_bench);
+        table(&mut text, &of_bench, others, near && far);
     }
     text
 }
 
-fn table(text: &mut String, rows: &[(&Row, Option<&Row>)]) {
+fn table(text: &mut String, rows: &[(&Row, Option<&Row>)], others: &[Results], is_mixed: bool) {
     let has_limits = rows.iter().any(|(row, _)| row.limit.is_some());
     let [head, line] = if has_limits { [" limit |", "---:|"] } else { [""; 2] };
     let _ = writeln!(text, "| workload | ours | median (range) | best competitor | ratio |{head}\n|---|---|---:|---|---:|{line}");
@@ -113,13 +135,18 @@ fn table(text: &mut String, rows: &[(&Row, Option<&Row>)]) {
         let mark = match (source.as_str(), class.as_str()) {
             ("link-model", _) => " model",
             ("driver double", _) => " double",
-            (_, "far") => " far",
+            (_, "far") if is_mixed => " far",
             _ => "",
         };
         let name = subject.trim_start_matches("ringmem").trim_start_matches([',', ' ']);
         let name = if name.is_empty() { "ringmem" } else { name };
         let rival = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
-        let ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
+        let mut ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
+        for theirs in others.iter().filter_map(|other| other.ratio(row)).map(|theirs| format!("{theirs:.2}")) {
+            if theirs != ratio {
+                let _ = write!(ratio, " ({theirs})");
+            }
+        }
         let limit = if has_limits { format!(" {} |", row.limit.map_or_else(String::new, number)) } else { String::new() };
         let [median, low, high] = [row.median, row.low, row.high].map(number);
         let spread = if low == high { String::new() } else { format!(" ({low}..{high})") };
@@ -173,10 +200,13 @@ mod tests {
             row("rings", "worst", "gil", 1.0),
             row("rings", "alone", "ringmem", 1.0),
         ];
-        let text = page(&Results { rows, ..Results::default() }, &["rings"]);
-        assert!(text.contains("1 of 2 rows are slower"), "{text}");
+        let near = Results { rows, ..Results::default() };
+        let far = |row: Row| Row { class: "far".into(), median: row.median + 1.0, ..row };
+        let other = Results { machine: "M".into(), rows: near.rows.iter().take(4).cloned().map(far).collect(), ..Results::default() };
+        let text = page(&[near, other], &["rings"]);
+        assert!(text.contains("1 of 2 rows, first in each table, are slower"), "{text}");
         let found: Vec<&str> = text.lines().filter(|line| line.contains("| ringmem |")).collect();
-        assert_eq!(found[0], "| worst | ringmem | 3.00 | gil 1.00 | 3.00 |");
+        assert_eq!(found[0], "| worst | ringmem | 3.00 | gil 1.00 | 3.00 (2.00) |");
         assert!(found[1].starts_with("| level") && found[2].starts_with("| alone"), "{found:?}");
     }
 
@@ -203,10 +233,12 @@ mod tests {
     fn a_missing_readme_row_is_an_error() {
         let mut rows: Vec<Row> = README.iter().map(|(bench, workload, subject, _)| row(bench, workload, subject, 2.0)).collect();
         rows.push(row("rings", "spsc-8", "gil", 1.0));
-        let text = readme(&Results { rows: rows.clone(), ..Results::default() }).expect("all rows");
-        assert!(text.contains("| `rings -- spsc-8`, 8 bytes, each published | **2.00** | gil 1.00 |"), "{text}");
+        let of = |rows: &[Row]| Results { machine: "M".into(), rows: rows.to_vec(), ..Results::default() };
+        let text = readme(&[of(&rows), of(&rows)]).expect("all rows");
+        assert!(text.contains("| `rings -- spsc-8`, 8 bytes, each published | **2.00**, gil 1.00 | **2.00**, gil 1.00 |"), "{text}");
+        let others = of(&rows);
         rows.remove(3);
-        assert!(readme(&Results { rows, ..Results::default() }).is_err());
+        assert!(readme(&[others, of(&rows)]).is_err());
     }
 
     #[test]
