@@ -152,10 +152,10 @@ pub enum Error {
         /// Alignment of an element.
         needed: u64,
     },
-    /// In use now; it may succeed later.
-    #[error("in use: {what}")]
+    /// It may succeed later.
+    #[error("busy: {what}")]
     Busy {
-        /// Resource, and its user.
+        /// The reason.
         what: &'static str,
     },
     /// The stream, reader or communicator has ended.

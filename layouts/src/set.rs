@@ -21,6 +21,9 @@ macro_rules! layout_set {
         const SET: [$crate::LayoutDescriptor; $crate::__private::members(SETS)] = $crate::__private::join(SETS);
         &SET
     }};
+    ($($other:tt)*) => {
+        ::core::compile_error!("layout_set! takes sets, a semicolon and types: `layout_set!(LAYOUTS; Order)`")
+    };
 }
 
 /// Returns the number of descriptors.

@@ -69,6 +69,6 @@ impl Pages {
     }
 
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
-        each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "by the maximum number of streams" })
+        each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "the maximum number of streams uses the buffer" })
     }
 }

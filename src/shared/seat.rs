@@ -45,8 +45,8 @@ impl Side {
 
     const fn taken(self) -> &'static str {
         match self {
-            Self::Producer => "the producer of this ring, in this process or another",
-            Self::Consumer => "the consumer of this ring, in this process or another",
+            Self::Producer => "the ring has a producer, in this process or another",
+            Self::Consumer => "the ring has a consumer, in this process or another",
         }
     }
 

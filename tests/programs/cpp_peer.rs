@@ -97,7 +97,7 @@ fn the_example_exchanges_messages_with_a_cpp_process() {
     let output = ended(Command::new(program).arg(&*PEER).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let expected = "a second consumer: in use: the consumer of this ring, in this process or another\n\
+    let expected = "a second consumer: busy: the ring has a consumer, in this process or another\n\
                     10000 orders in C++\n10000 orders filled for 22500.00; the C++ process: Left\n";
     assert_eq!(text, expected);
 }

@@ -181,7 +181,7 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
     let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&ours, 0), 8).expect("room");
     let held = Held::new(&ours, &stream);
     pinned.used_by(&stream).expect("its own backend");
-    answers.push((pinned.as_slice().expect_err("in use"), &["in use"]));
+    answers.push((pinned.as_slice().expect_err("in use"), &["busy: a queued operation uses the buffer"]));
     held.let_go();
     answers.extend(of_blocks(&ours, &theirs));
     stream.backend().close_stream(stream.id());

@@ -397,11 +397,11 @@ fn an_end_has_one_owner_across_duplicated_descriptors() {
     for memory in [&memory, &duplicated, &reopened] {
         assert!(matches!(
             memory.producer::<u64>().err(),
-            Some(Error::Busy { what: "the producer of this ring, in this process or another" })
+            Some(Error::Busy { what: "the ring has a producer, in this process or another" })
         ));
         assert!(matches!(
             memory.consumer::<u64>().err(),
-            Some(Error::Busy { what: "the consumer of this ring, in this process or another" })
+            Some(Error::Busy { what: "the ring has a consumer, in this process or another" })
         ));
         assert_eq!([Side::Producer, Side::Consumer].map(|side| memory.state(side)), [OwnerState::Alive; 2]);
     }

@@ -1,4 +1,6 @@
-use ringmem_layouts::SharedLayout;
+use ringmem_layouts::{LayoutDescriptor, SharedLayout, layout_set};
+
+const _: &[LayoutDescriptor] = layout_set!(; Order);
 
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]

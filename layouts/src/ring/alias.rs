@@ -1,6 +1,6 @@
 //! Aliases for one kind of ring, in its module.
 
-/// What [`host`](super::host) has for the ring in the module `$module`.
+/// Re-exports of [`host`](super::host).
 macro_rules! host {
     ($module:ident $(, $boxed:ident)?) => {
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

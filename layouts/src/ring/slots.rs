@@ -263,7 +263,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     Ok((header, layout, slots))
 }
 
-/// A hint, to write or to read.
+/// A hint.
 #[inline(always)]
 pub fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
