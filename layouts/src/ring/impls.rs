@@ -1,4 +1,4 @@
-//! Implementations of the [traits](super::traits), `Debug` and `Reborrow` for all ends.
+//! Implementations of the [traits](super::traits) and `Debug` for all ends.
 
 use core::convert::Infallible;
 use core::fmt;
