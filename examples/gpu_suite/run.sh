@@ -8,7 +8,7 @@
 #
 #   --quick      little of everything: a look at whether it works, no figures
 #   --part NAME  that part alone; `--parts` prints them, with their limits in seconds
-#   --limit N    no part takes longer than N seconds
+#   --limit N    seconds for each part, instead of its own
 #
 # Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed or it was
 # interrupted, 2 the arguments make no sense or OUT cannot be written, 3 none failed and some were skipped.
@@ -252,13 +252,13 @@ results false
 : > "$work/rows"
 while read -r name limit; do
     if [ -n "$only" ] && [ "$only" != "$name" ]; then continue; fi
-    if [ -n "$most" ] && [ "$most" -lt "$limit" ]; then limit=$most; fi
+    limit=${most:-$limit}
     echo "== $name, at most $limit s" >&2
     from=$(now)
     timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
     running=$!
     # One that hangs within the system cannot be ended, and `timeout` would wait for it.
-    timeout 1000 /bin/sh -c "sleep $((limit + 5)); kill -s KILL $running" > /dev/null 2>&1 < /dev/null &
+    timeout $((limit + 100)) /bin/sh -c "sleep $((limit + 5)); kill -s KILL $running" > /dev/null 2>&1 < /dev/null &
     guard=$!
     wait "$running"
     code=$?

@@ -165,7 +165,7 @@ fn on_the_double_every_runnable_part_passes() {
     let twin = format!("#!/bin/sh\\necho '{}'\\n", row.replace('"', "\\\""));
     script(bundle.tools.path(), "nvcc", &format!("printf \"{twin}\" > \"$5\" && chmod 755 \"$5\""));
     script(bundle.tools.path(), "python3", "[ \"$1\" = -c ] || { echo 'neither PyTorch nor CuPy works here' >&2; exit 3; }");
-    let output = bundle.run(&["--quick", "--limit", "100"]);
+    let output = bundle.run(&["--quick", "--limit", "900"]);
     let (said, log) = (text(&output.stdout), text(&output.stderr));
     let parts = bundle.results();
     assert_eq!(names(&parts), PARTS);
