@@ -1,5 +1,3 @@
-//! Ends that share ownership of their ring.
-
 mod bounded;
 mod end;
 pub mod framed;
