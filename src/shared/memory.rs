@@ -1,13 +1,13 @@
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use ringmem_layouts::align::PAGE;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::region::{self, Plan, RegionEntry, kind};
-use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
@@ -42,6 +42,16 @@ const UNSEALED: &str = "check of the memfd's seals";
 /// The file system of memfds without huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+fn uncreated(path: &Path, errno: Errno) -> Error {
+    let answer = match errno {
+        Errno::EXIST => io::Error::new(io::ErrorKind::AlreadyExists, "it exists: open it, or remove it"),
+        _ => errno.into(),
+    };
+    Error::of_file("create", path, answer)
+}
+
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, path: None, answer: errno.into() }
 }
@@ -68,10 +78,10 @@ impl Memory {
         planned.lay_out::<T>(fd)
     }
 
-    /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks.
+    /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks, complete once it appears (on file systems with
+    /// `O_TMPFILE`).
     ///
-    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). Permissions of file and
-    /// directory must prevent that. The caller removes the file.
+    /// A process that shrinks it kills this one at the next access beyond its end (`SIGBUS`): permissions of file and directory must prevent that.
     ///
     /// # Errors
     ///
@@ -79,34 +89,7 @@ impl Memory {
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let failed = |errno| Error::of_file("create", path, errno);
-        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
-            Errno::EXIST => {
-                Error::of_file("create", path, io::Error::new(io::ErrorKind::AlreadyExists, "it exists: open it, or remove it"))
-            }
-            _ => failed(errno),
-        })?;
-        let made = fs::ftruncate(&fd, planned.plan.size())
-            .map_err(failed)
-            .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
-                // Without reserved blocks, a full disk raises SIGBUS.
-                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-                Err(errno) => {
-                    let answer = io::Error::from(errno);
-                    let wanted = planned.plan.size();
-                    Err(Error::of_file(
-                        "create",
-                        path,
-                        io::Error::new(answer.kind(), std::format!("{answer}: the ring takes {wanted} bytes")),
-                    ))
-                }
-            })
-            .and_then(|()| planned.lay_out::<T>(fd));
-        if made.is_err() {
-            let _ = fs::unlink(path);
-        }
-        made
+        planned.unnamed::<T>(path).unwrap_or_else(|| planned.named::<T>(path))
     }
 
     /// Opens memory that another process formatted in a file, trusted as in [`create_at`](Self::create_at). A path to a memfd, such as
@@ -255,6 +238,41 @@ impl Planned {
         Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
     }
 
+    /// Names the complete file. `None` where that is impossible.
+    fn unnamed<T: RingMessage>(&self, path: &Path) -> Option<Result<Memory>> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let fd = fs::open(directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, PRIVATE).ok()?;
+        let made = self.reserve::<T>(fd, path);
+        let Ok(memory) = made else { return Some(made) };
+        let unnamed = std::format!("/proc/self/fd/{}", memory.fd.as_raw_fd());
+        match fs::linkat(fs::CWD, unnamed, fs::CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Some(Ok(memory)),
+            Err(Errno::EXIST) => Some(Err(uncreated(path, Errno::EXIST))),
+            Err(_) => None,
+        }
+    }
+
+    fn named<T: RingMessage>(&self, path: &Path) -> Result<Memory> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, PRIVATE).map_err(|errno| uncreated(path, errno))?;
+        self.reserve::<T>(fd, path).inspect_err(|_| {
+            let _ = fs::unlink(path);
+        })
+    }
+
+    fn reserve<T: RingMessage>(&self, fd: OwnedFd, path: &Path) -> Result<Memory> {
+        let wanted = self.plan.size();
+        fs::ftruncate(&fd, wanted).map_err(|errno| uncreated(path, errno))?;
+        match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, wanted)) {
+            // Without reserved blocks, a full disk raises SIGBUS.
+            Ok(()) | Err(Errno::OPNOTSUPP) => self.lay_out::<T>(fd),
+            Err(errno) => {
+                let answer = io::Error::from(errno);
+                Err(Error::of_file("create", path, io::Error::new(answer.kind(), std::format!("{answer}: the ring takes {wanted} bytes"))))
+            }
+        }
+    }
+
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
@@ -275,6 +293,18 @@ impl fmt::Debug for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_without_unnamed_files_has_rings() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring");
+        let planned = Planned::new::<u64>(4).unwrap();
+        drop(planned.named::<u64>(&path).unwrap());
+        assert!(Memory::open(&path).unwrap().consumer::<u64>().is_ok());
+        let error = planned.named::<u64>(&path).map(drop).expect_err("it exists");
+        assert!(error.to_string().ends_with(": it exists: open it, or remove it"), "{error}");
+        assert!(path.exists());
+    }
 
     #[test]
     fn a_sealed_memfd_of_huge_pages_is_rejected() {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -723,6 +723,29 @@ fn an_open_error_has_the_path_and_the_system_error() {
     assert_eq!(error.to_string(), "cannot open no/such/ring: No such file or directory (os error 2)");
     let error = Memory::create_at::<u64>("no/such/folder/ring", 4).expect_err("there is no such folder");
     assert_eq!(error.to_string(), "cannot create no/such/folder/ring: No such file or directory (os error 2)");
+}
+
+#[test]
+fn a_file_is_complete_once_it_appears() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    for round in 0..20 {
+        let (path, is_made) = (folder.path().join(round.to_string()), AtomicBool::new(false));
+        let opened = || loop {
+            let is_last = is_made.load(Acquire);
+            match Memory::open(&path) {
+                Err(Error::System { answer, .. }) if answer.kind() == ErrorKind::NotFound && !is_last => {}
+                result => break result,
+            }
+        };
+        thread::scope(|threads| {
+            let opened = threads.spawn(opened);
+            let made = Memory::create_at::<[u8; 4096]>(&path, 1 << 11);
+            is_made.store(true, Release);
+            made.unwrap();
+            opened.join().unwrap().unwrap();
+        });
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
