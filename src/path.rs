@@ -18,3 +18,7 @@ impl fmt::Display for Sentence<'_> {
 pub(crate) fn named(action: &'static str, path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |answer| io::Error::new(answer.kind(), Sentence { action, path, answer: &answer }.to_string())
 }
+
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -12,6 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, seat};
+use crate::path::folder_of;
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
 /// Memory with one ring, which other processes map too.
@@ -240,8 +241,11 @@ impl Planned {
 
     /// Names the complete file. `None` where that is impossible.
     fn unnamed<T: RingMessage>(&self, path: &Path) -> Option<Result<Memory>> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let fd = fs::open(directory, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, PRIVATE).ok()?;
+        // Before blocks are reserved, which may be too many.
+        if fs::lstat(path).is_ok() {
+            return Some(Err(uncreated(path, Errno::EXIST)));
+        }
+        let fd = fs::open(folder_of(path), OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, PRIVATE).ok()?;
         let made = self.reserve::<T>(fd, path);
         let Ok(memory) = made else { return Some(made) };
         let unnamed = std::format!("/proc/self/fd/{}", memory.fd.as_raw_fd());

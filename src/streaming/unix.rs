@@ -3,6 +3,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use crate::path::folder_of;
+
 pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     file.read_at(buffer, at)
 }
@@ -17,6 +19,5 @@ pub fn same(file: &File, _: &Path, other: &Path) -> io::Result<bool> {
 }
 
 pub fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
 }

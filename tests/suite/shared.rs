@@ -774,6 +774,9 @@ fn create_at_without_space_names_the_bytes_and_removes_the_file() {
     assert!(matches!(bytes, Some(Ok(bytes)) if bytes > capacity * 8), "{error}");
     assert!(error.contains("No space left on device"), "{error}");
     assert!(!path.exists());
+    fs::write(&path, "something else").unwrap();
+    let error = Memory::create_at::<u64>(&path, capacity).expect_err("it exists").to_string();
+    assert!(error.ends_with(": it exists: open it, or remove it"), "{error}");
 }
 
 #[test]

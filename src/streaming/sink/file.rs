@@ -6,7 +6,7 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Sink, gap};
-use crate::path::named;
+use crate::path::{folder_of, named};
 use crate::streaming::system::{sync_directory, write_at};
 
 /// A file under a temporary name until [committed](Self::commit).
@@ -165,7 +165,7 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
 }
 
 fn remove_abandoned(path: &Path) {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = folder_of(path);
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
