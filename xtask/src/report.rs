@@ -146,10 +146,12 @@ pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
     let mut errors: Vec<String> = failed.iter().map(|bench| format!("bench {bench}")).collect();
     if names.is_empty() {
         println!("{}", page::summary(&results));
-        let mut all = newest()?;
-        all.retain(|other| other.machine != results.machine);
-        all.insert(0, results);
-        match documents(&all) {
+        let with_others = newest().and_then(|mut all| {
+            all.retain(|other| other.machine != results.machine);
+            all.insert(0, results);
+            documents(&all)
+        });
+        match with_others {
             Ok(documents) => {
                 write(&folder().join(file_name(machine, date.trim())), &text)?;
                 write_all(documents)?;
