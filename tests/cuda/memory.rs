@@ -2,7 +2,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
@@ -49,14 +49,6 @@ impl Drop for Slow {
 unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Place {
     // SAFETY: caller's promise.
     Place::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < rig::LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 alone! {
@@ -293,7 +285,7 @@ alone! {
         assert_eq!((refused(4000), backend.waiting()), (6016, 1));
         drop(held);
         stream.synchronize().expect("it leaves");
-        eventually("all is given back", || backend.waiting() == 0);
+        rig::eventually("all is given back", || backend.waiting() == 0);
         let block = pinned(10_000).expect("all of it");
         let mut bytes = [0_u8; 100];
         // SAFETY: rejected.
@@ -371,7 +363,7 @@ alone! {
         assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20);
         drop(held);
         stream.synchronize().expect("done");
-        eventually("the limit has its bytes back", || limited.used() == 0);
+        rig::eventually("the limit has its bytes back", || limited.used() == 0);
         drop(Buffer::<u8, _>::new(limited, 1 << 20).expect("the limit"));
         drop(Buffer::<u8, _>::new(direct, 1000).expect("the limit"));
         drop(Buffer::<u8, _>::new(pinned.clone(), 1000).expect("the budget"));
@@ -392,7 +384,7 @@ alone! {
         assert_eq!((manager.budget().used(), backend.counters().pinned_live.bytes), (2000, before));
         drop(held);
         stream.synchronize().expect("done");
-        eventually("the budget has its bytes back", || manager.budget().used() == 0);
+        rig::eventually("the budget has its bytes back", || manager.budget().used() == 0);
     }
 
     fn a_pool_waits_for_a_pending_free_of_a_limit() {
@@ -432,7 +424,7 @@ alone! {
             drop(whole);
             drop(held);
             stream.synchronize().expect("done");
-            eventually("the limit has its bytes back", || limited.used() == 0);
+            rig::eventually("the limit has its bytes back", || limited.used() == 0);
             sender.send(()).expect("somebody waits");
         });
         receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");

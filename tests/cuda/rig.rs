@@ -140,6 +140,14 @@ impl Double {
     }
 }
 
+pub fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 pub fn soon(is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() && begun.elapsed() < SETTLING {
