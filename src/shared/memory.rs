@@ -241,7 +241,7 @@ impl Planned {
 
     /// Names the complete file. `None` where that is impossible.
     fn unnamed<T: RingMessage>(&self, path: &Path) -> Option<Result<Memory>> {
-        // Before blocks are reserved, which may be too many.
+        // Before its blocks are reserved.
         if fs::lstat(path).is_ok() {
             return Some(Err(uncreated(path, Errno::EXIST)));
         }

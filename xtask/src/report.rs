@@ -216,7 +216,7 @@ fn folder() -> PathBuf {
     root().join("docs/internals/results")
 }
 
-/// The newest of each machine, newest first.
+/// Of each machine, newest first.
 fn newest() -> Result<Vec<Results>, Failure> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder())?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     found.retain(|path| path.extension().is_some_and(|extension| extension == "json"));

@@ -86,12 +86,7 @@ macro_rules! boxed {
     )+};
 }
 
-boxed! {
-    Indexed[BareSlot] spsc;
-    Flagged[WordSlot] flagged;
-    Mpsc[WordSlot] mpsc;
-    Mpmc[WordSlot] mpmc;
-}
+each_kind! { boxed }
 
 pub mod framed {
     use super::*;

@@ -15,12 +15,12 @@ pub(super) fn fill<P: Push>(mut producer: P, values: impl IntoIterator<Item = P:
 }
 
 macro_rules! filled {
-    ($($kind:ident[$slot:ident] $module:literal;)+) => {$(
+    ($($kind:ident[$slot:ident] $module:ident;)+) => {$(
         /// A full ring of these values; their number must be a power of two (checked at compile time).
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        #[doc = concat!("use ringmem::ring::", $module, "::Ring;")]
+        #[doc = concat!("use ringmem::ring::", stringify!($module), "::Ring;")]
         ///
         /// let mut ring = Ring::from([1, 2, 3, 4]);
         /// let ring = &mut ring;
@@ -39,12 +39,7 @@ macro_rules! filled {
     )+};
 }
 
-filled! {
-    Indexed[BareSlot] "spsc";
-    Flagged[WordSlot] "flagged";
-    Mpsc[WordSlot] "mpsc";
-    Mpmc[WordSlot] "mpmc";
-}
+each_kind! { filled }
 
 /// Publishes each value; overwrites the oldest.
 ///

@@ -1,4 +1,15 @@
-//! Rings in memory of the host.
+//! Rings in host memory.
+
+macro_rules! each_kind {
+    ($macro:ident) => {
+        $macro! {
+            Indexed[BareSlot] spsc;
+            Flagged[WordSlot] flagged;
+            Mpsc[WordSlot] mpsc;
+            Mpmc[WordSlot] mpmc;
+        }
+    };
+}
 
 #[cfg(feature = "alloc")]
 pub mod boxed;
@@ -78,12 +89,7 @@ macro_rules! rings {
     )+};
 }
 
-rings! {
-    Indexed[BareSlot] spsc;
-    Flagged[WordSlot] flagged;
-    Mpsc[WordSlot] mpsc;
-    Mpmc[WordSlot] mpmc;
-}
+each_kind! { rings }
 
 shown! {
     [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";

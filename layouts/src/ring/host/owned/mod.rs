@@ -88,9 +88,4 @@ macro_rules! rings {
     )+};
 }
 
-rings! {
-    Indexed[BareSlot] spsc;
-    Flagged[WordSlot] flagged;
-    Mpsc[WordSlot] mpsc;
-    Mpmc[WordSlot] mpmc;
-}
+each_kind! { rings }
