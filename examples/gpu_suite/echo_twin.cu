@@ -19,11 +19,15 @@ namespace {
 
 constexpr uint64_t CAPACITY = 1024;
 constexpr uint64_t BATCH = 128;
+constexpr int UNDER_WAY = 16;
+constexpr int DRY_POLLS = 16;
 constexpr uint64_t IDLE_NS = 10'000'000'000;
 
 struct alignas(64) Message {
     uint64_t words[8];
 };
+
+constexpr uint64_t PIECES = sizeof(Message) / sizeof(uint4);
 
 using Index = cuda::atomic<uint64_t, cuda::thread_scope_system>;
 
@@ -49,6 +53,7 @@ __global__ void echo(Shared* shared) {
     Ring &input = shared->input, &output = shared->output;
     const unsigned lane = threadIdx.x;
     uint64_t head = 0, room = CAPACITY, last = now();
+    unsigned dry = 0;
     for (;;) {
         uint64_t count = 0;
         if (lane == 0) {
@@ -56,19 +61,28 @@ __global__ void echo(Shared* shared) {
             if (count > BATCH) count = BATCH;
             if (room < count) room = CAPACITY - (head - output.head.load(cuda::memory_order_acquire));
             if (room < count) count = room;
-            if (count == 0 && (shared->leave.load(cuda::memory_order_relaxed) != 0 || now() - last > IDLE_NS)) count = ~0ull;
+            // Each is another round trip over the bus.
+            if (count == 0 && ++dry % DRY_POLLS == 0 && (shared->leave.load(cuda::memory_order_relaxed) != 0 || now() - last > IDLE_NS)) count = ~0ull;
         }
         count = __shfl_sync(~0u, count, 0);
         if (count == ~0ull) return;
         if (count == 0) continue;
-        for (uint64_t i = lane; i < count; i += 32) {
-            const uint64_t slot = (head + i) % CAPACITY;
-            const auto* from = reinterpret_cast<const uint4*>(&input.slots[slot]);
-            auto* to = reinterpret_cast<uint4*>(&output.slots[slot]);
-            // Read anew each time: the other side writes here.
-            uint4 part[4];
-            for (int j = 0; j < 4; ++j) part[j] = __ldcv(from + j);
-            for (int j = 0; j < 4; ++j) to[j] = part[j];
+        // The shuffle orders nothing: the other lanes read after lane 0's acquire.
+        __syncwarp();
+        const auto* from = reinterpret_cast<const uint4*>(input.slots);
+        auto* to = reinterpret_cast<uint4*>(output.slots);
+        const uint64_t first = head * PIECES, pieces = count * PIECES;
+        // Neighbouring lanes move neighbouring pieces; all loads of a turn are issued before the first store.
+        for (uint64_t i = lane; i < pieces; i += 32 * UNDER_WAY) {
+            uint4 piece[UNDER_WAY];
+#pragma unroll
+            for (int j = 0; j < UNDER_WAY; ++j) {
+                if (i + 32 * j < pieces) piece[j] = from[(first + i + 32 * j) % (CAPACITY * PIECES)];
+            }
+#pragma unroll
+            for (int j = 0; j < UNDER_WAY; ++j) {
+                if (i + 32 * j < pieces) to[(first + i + 32 * j) % (CAPACITY * PIECES)] = piece[j];
+            }
         }
         __syncwarp();
         head += count;
