@@ -1,7 +1,7 @@
 //! First tests on a GPU: cost of the link, memory ordering, and the best placement of headers.
 //!
-//! `cargo xtask gpu-smoke` builds it. Arguments: `[--json FILE] [--rows FILE] [--scale N]`; N divides the work. Exit codes: 0 all facts hold, 1 a
-//! fact or a call failed, 3 no driver or no device.
+//! The part `light` of `cargo xtask gpu-bundle`. `--scale N` divides the work. Exit codes: 0 all facts hold, 1 a fact or a call failed, 2 invalid
+//! arguments, 3 no driver or no device.
 
 mod driver;
 mod paired;
@@ -24,7 +24,7 @@ use table::Table;
 
 const WHOLE: Duration = Duration::from_secs(240);
 const IDLE: Duration = Duration::from_secs(2);
-const COPY: usize = 256 << 20;
+const COPY: usize = 64 << 20;
 const MODES: [(&str, u64); 4] =
     [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
 
@@ -34,19 +34,16 @@ fn main() -> ExitCode {
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
     }
-    let (mut file, mut rows, mut scale) = (None, None, 1);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match (argument.as_str(), arguments.next()) {
-            ("--json", Some(path)) => file = Some(path),
-            ("--rows", Some(path)) => rows = Some(path),
-            ("--scale", Some(text)) if text.parse().is_ok_and(|scale: u64| scale > 0) => scale = text.parse().unwrap_or(1),
-            _ => {
-                eprintln!("gpu_smoke: usage: gpu_smoke [--json FILE] [--rows FILE] [--scale N]");
-                return ExitCode::from(2);
-            }
-        }
-    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let scale = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Some(1),
+        ["--scale", text] => text.parse::<u64>().ok().filter(|&scale| scale > 0),
+        _ => None,
+    };
+    let Some(scale) = scale else {
+        eprintln!("gpu_smoke: usage: gpu_smoke [--scale N]");
+        return ExitCode::from(2);
+    };
     // SAFETY: no other thread runs yet. Lazy loading waits for running kernels.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     std::thread::spawn(|| {
@@ -63,14 +60,6 @@ fn main() -> ExitCode {
             return ExitCode::from(3);
         }
         table.fact("the program ran to its end", Some(false), error.to_string());
-    }
-    println!("{}", table.text());
-    println!("{}", table.json());
-    for (path, text) in [(file, format!("{:#}\n", table.json())), (rows, table.lines())] {
-        if let Some(Err(error)) = path.map(|path| std::fs::write(path, text)) {
-            eprintln!("gpu_smoke: cannot write the JSON: {error}");
-            return ExitCode::from(1);
-        }
     }
     ExitCode::from(u8::from(!table.holds()))
 }

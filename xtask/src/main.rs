@@ -4,7 +4,6 @@ mod bare_metal;
 mod check;
 mod compare;
 mod gpu_bundle;
-mod gpu_smoke;
 mod image;
 mod instructions;
 mod layouts;
@@ -37,7 +36,6 @@ cargo xtask COMMAND
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
-  gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
   compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
   instructions              counts the instructions of the hot paths; fails where one takes over 2 % more than in benches/instructions.txt
@@ -67,7 +65,6 @@ fn main() -> ExitCode {
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
-        ["gpu-smoke"] => gpu_smoke::run(),
         ["compare"] => compare::run(None),
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
         ["instructions"] => instructions::check(),
