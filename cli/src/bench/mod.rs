@@ -45,6 +45,11 @@ pub(super) struct Arguments {
 }
 
 const NAMES: [&str; 21] = [
+    "round-trip",
+    "round-trip-p99",
+    "flagged-trip",
+    "messages",
+    "accounts",
     "h2d",
     "d2h",
     "d2d",
@@ -60,12 +65,7 @@ const NAMES: [&str; 21] = [
     "pool-1M",
     "pool-100M",
     "pool-1G",
-    "round-trip",
-    "round-trip-p99",
-    "flagged-trip",
-    "messages",
     "messages-8",
-    "accounts",
 ];
 const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
 

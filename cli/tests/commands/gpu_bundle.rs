@@ -15,7 +15,7 @@ use crate::{example, rights};
 const LIMIT: Duration = Duration::from_secs(60);
 
 const PARTS: [&str; 13] =
-    ["waits", "probe", "light", "conformance", "kernel", "faults", "memcheck", "racecheck", "initcheck", "bench", "twin", "pools", "soak"];
+    ["waits", "probe", "light", "conformance", "kernel", "faults", "memcheck", "synccheck", "initcheck", "bench", "twin", "pools", "soak"];
 
 struct Bundle {
     folder: TempDir,
@@ -153,12 +153,12 @@ fn on_the_double_every_runnable_part_passes() {
     script(
         bundle.folder.path(),
         "gpu_smoke",
-        "[ \"$1 $3 $5 $6\" = '--json --rows --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\" && printf '{\"workload\":\"messages-launch\",\"median\":8}\\n' > \"$4\"",
+        "[ \"$*\" = '--scale 1000' ] && echo '{\"holds\":true}' && echo '{\"workload\":\"messages-launch\",\"median\":8}'",
     );
     script(
         bundle.tools.path(),
         "compute-sanitizer",
-        "[ \"$1 $3 $5\" = '--tool --error-exitcode --log-file' ] || exit 8\necho \"$2: nothing\" > \"$6\"\nshift 6\nexec \"$@\"",
+        "[ \"$1 $3 $5\" = '--tool --error-exitcode --log-file' ] || exit 8\necho \"$2: nothing\" > \"$6\"\n[ $2 != memcheck ] || { [ \"$7 $8\" = '--report-api-errors no' ] && shift 2; } || exit 7\nshift 6\nexec \"$@\"",
     );
     let row =
         r#"{"bench":"echo_twin","workload":"messages","subject":"C++ twin","unit":"ns/message","median":5.5,"ratio":null,"aim":null}"#;
@@ -181,13 +181,22 @@ fn on_the_double_every_runnable_part_passes() {
     let mut files: Vec<_> = fs::read_dir(bundle.out()).expect("a folder").map(|entry| entry.expect("a file").file_name()).collect();
     files.sort();
     assert_eq!(files, ["logs.tgz", "results.json", "table.txt"]);
-    let counted = |name: &str| part(&parts, name)["out"][0]["passed"].as_u64();
+    let counted = |name: &str| part(&parts, name)["out"].as_array().and_then(|out| out.last()?["passed"].as_u64());
     assert_eq!(counted("conformance"), Some(ringmem::conformance::CHECKS.len() as u64));
     assert!(counted("kernel") == Some(21) && counted("faults") == Some(7) && counted("soak") == Some(2) && counted("memcheck") == Some(3));
     assert_eq!(part(&parts, "light")["out"][0]["holds"], true);
-    for name in ["conformance", "kernel", "faults", "soak", "racecheck"] {
-        assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
+    for name in ["conformance", "kernel", "faults", "soak", "synccheck"] {
+        assert!(
+            part(&parts, name)["out"]
+                .as_array()
+                .and_then(|out| out.last()?["driver"]["gpus"][0].as_str())
+                .is_some_and(|gpu| gpu.contains("not a GPU")),
+            "{name}"
+        );
     }
+    let fact = &part(&parts, "conformance")["out"][0];
+    assert!(fact["result"] == "passed" && fact["fact"] == ringmem::conformance::CHECKS[0].name, "{fact}");
+    assert!(bundle.log("machine.txt").is_some_and(|said| said.contains("MemTotal")));
     assert!(bundle.log("initcheck.txt").is_some_and(|said| said == "initcheck: nothing\n"));
     let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
     assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
@@ -215,6 +224,10 @@ fn one_part_runs_alone_and_an_unknown_name_is_an_error() {
     assert_eq!(bundle.log("kernel.log").expect("a log"), "kernel\n");
     bundle.run(&["--part", "kernel", "--quick"]);
     assert_eq!(bundle.log("kernel.log").expect("a log"), "kernel --quick\n");
+    bundle.run(&["--part", "soak"]);
+    assert_eq!(bundle.log("soak.log").expect("a log"), "soak --seconds 50\n");
+    bundle.run(&["--part", "soak", "--limit", "3", "--quick"]);
+    assert_eq!(bundle.log("soak.log").expect("a log"), "soak --seconds 1 --quick\n");
     for arguments in [
         &["--part", "kernels"][..],
         &["--part", ""],
@@ -408,7 +421,7 @@ fn a_missing_tool_skips_its_part_and_a_failing_tool_fails_it() {
     tool("python3", "echo 'pyenv: no such version' >&2; exit 127");
     is(run("pools"), "SKIPPED", "does not start");
     tool("compute-sanitizer", "echo '1 error of 2' > \"$6\"; exit 9");
-    is(run("racecheck"), "FAILED", "exit code 9: 1 error of 2");
+    is(run("synccheck"), "FAILED", "exit code 9: 1 error of 2");
     tool(
         "nvcc",
         "[ \"$3\" = -arch=sm_80 ] || { echo 'no such arch' >&2; exit 1; }; printf '#!/bin/sh\nexit 0\n' > \"$5\"; chmod 755 \"$5\"",
