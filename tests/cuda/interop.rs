@@ -27,7 +27,11 @@ alone! {
         assert!(matches!(backend.context(0), Err(Error::Busy { .. })), "its first stream would wait for the kernel");
         drop(held);
         stream.synchronize().expect("done");
-        backend.context(0).expect("device 0");
+        let context = backend.context(0).expect("device 0");
+        let held = Held::on(&stream);
+        let theirs = context.new_stream().expect("no wait for the kernel");
+        assert!(Arc::ptr_eq(&context, &backend.context(0).expect("opened before")));
+        drop((theirs, held));
     }
 
     fn an_adopted_cudarc_stream_works_and_outlives_its_adoption() {

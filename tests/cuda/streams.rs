@@ -408,6 +408,8 @@ fn a_hundred_streams_under_a_kernel() {
     let first = Stream::new(&backend, 0).expect("a stream");
     let held = Held::on(&first);
     double.reset();
+    let stock = (1..STOCK).map(|_| Stream::new(&backend, 0)).collect::<Result<Vec<_>, _>>().expect("no allocation");
+    drop(stock);
     for round in 0..100_u8 {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let buffer = Buffer::<u8, _>::new(Device::new(&backend, 0), 1000).expect("room");
@@ -422,7 +424,7 @@ fn a_hundred_streams_under_a_kernel() {
 fn streams_are_reused_under_a_kernel_and_share_no_queue() {
     let name = concat!(module_path!(), "::streams_are_reused_under_a_kernel_and_share_no_queue");
     let alone = Alone::new(name)
-        .with("RINGMEM_DOUBLE_WAITS", "cuStreamCreate,cuStreamDestroy_v2")
+        .with("RINGMEM_DOUBLE_WAITS", "cuStreamCreate,cuStreamDestroy_v2,cuMemHostAlloc,cuMemFreeHost")
         .with("RINGMEM_DOUBLE_QUEUES", 32)
         .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
     rig::clean(&alone, a_hundred_streams_under_a_kernel);

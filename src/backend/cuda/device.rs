@@ -93,7 +93,7 @@ impl Device {
             handle,
             facts,
             events: Arc::new(Events::new(calls)),
-            stagings: Arc::new(Pieces::new(calls, STAGING, 1)),
+            stagings: Arc::new(Pieces::new(calls, STAGING, STAGERS + STREAMS)),
             words: Arc::new(Pieces::new(calls, size_of::<u64>(), WORDS)),
             residents: Residents::default(),
             local: AtomicU32::new(0),

@@ -1,11 +1,12 @@
 use core::alloc::Layout;
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys::{CUcontext, CUstream};
-use cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::call::{Handle, check};
 use super::device::Device;
@@ -39,24 +40,29 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// Returns a device's primary context for cudarc.
+    /// Returns a device's primary context for cudarc, the same at each call.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running: cudarc's first stream would wait for it; [`NoDevice`](Error::NoDevice),
-    /// the driver's error.
+    /// [`Busy`](Error::Busy) if a kernel is queued or running at the first call; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
         let _alone = self.shared.alone();
+        let mut opened = self.shared.cudarc.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = opened.get(&device) {
+            return Ok(Arc::clone(stream.context()));
+        }
         if self.shared.has_kernels() {
             return Err(Error::Busy {
                 what: "a kernel is running, and cudarc's first stream in a context waits for it: call `context` before the launch",
             });
         }
-        match CudaContext::new(device as usize) {
-            Ok(context) => Ok(context),
-            Err(error) => Err(check("CudaContext::new", error.0).err().unwrap_or(Error::Closed { what: "stream" })),
-        }
+        let failed = |error: DriverError| check("CudaContext::new", error.0).err().unwrap_or(Error::Closed { what: "stream" });
+        let context = CudaContext::new(device as usize).map_err(failed)?;
+        // The first stream synchronises the context. While one lives, others do not.
+        let stream = context.new_stream().map_err(failed)?;
+        opened.insert(device, ManuallyDrop::new(stream));
+        Ok(context)
     }
 
     /// Returns the driver's context handle, valid while this backend lives.

@@ -3,8 +3,8 @@
 //! **It has not run on a GPU yet**: tests use a double of the driver (`tests/driver-double`), and nothing is measured.
 //!
 //! 1. No call panics without a driver: [`Driver::load`] reports what is missing.
-//! 2. No free, load or copy synchronises with a running kernel; such a free is deferred. Pinned and managed memory, the pinned staging of
-//!    streams, streams beyond 26 per device, and device memory without a pool are allocated on demand, which may block under a kernel.
+//! 2. No free, load or copy synchronises with a running kernel; such a free is deferred. Pinned and managed memory, streams beyond 26 per
+//!    device, and device memory without a pool are allocated on demand, which may block under a kernel, as may page-locking.
 //!    Other processes' and libraries' kernels are unknown here.
 //! 3. No call reaches the driver in a fork or in a process that is ending.
 //!
@@ -60,11 +60,15 @@ mod warm;
 mod watch;
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::vec::Vec;
+
+use cudarc::driver::CudaStream;
 
 pub use cudarc;
 
@@ -125,6 +129,8 @@ struct Shared {
     watch: Watch,
     budget: Budget,
     counts: Arc<Counts>,
+    /// One stream of each context that cudarc has; dropped with the backend, but not while a kernel runs.
+    cudarc: Mutex<BTreeMap<u32, ManuallyDrop<Arc<CudaStream>>>>,
 }
 
 /// How long a drop waits for kernels, before it leaks memory and modules.
@@ -198,6 +204,7 @@ impl CudaBackend {
             watch: Watch::default(),
             budget: Budget::new(settings.pinned_budget),
             counts: Arc::default(),
+            cudarc: Mutex::default(),
         };
         Ok(Arc::new(Self { shared: Arc::new(shared) }))
     }
@@ -340,6 +347,10 @@ impl Drop for CudaBackend {
         let has_left = queues.iter().all(|queue| queue.settles(LEAVING));
         let is_left = !(has_left && queues.iter().all(|queue| queue.settle()));
         shared.tidy();
+        if !is_left {
+            let opened = std::mem::take(&mut *shared.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
+            opened.into_values().map(ManuallyDrop::into_inner).for_each(drop);
+        }
         for device in shared.devices.iter().filter_map(OnceLock::get) {
             if is_left {
                 device.leave();

@@ -1,5 +1,5 @@
 //! [`Pieces`]: a pool of internal pinned memory, in pieces of one size. Allocating may wait for a running kernel: it happens when a device
-//! or stream is opened, and later for more pieces in flight than before. A context must be bound.
+//! is opened, and later for more pieces in flight than before. A context must be bound.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
