@@ -91,7 +91,9 @@ fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) 
         Err(error @ (Error::NoDriver { .. } | Error::NoDevice { .. } | Error::Driver { code: 34 | 100 | 101, .. })) => {
             return report.nowhere(&error);
         }
-        Err(error) => report.fact("the driver opens", || Err(error.into())),
+        Err(error) => {
+            report.fact("the driver opens", || Err(error.into()));
+        }
     }
     report.end()
 }

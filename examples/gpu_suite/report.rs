@@ -45,7 +45,8 @@ impl Report {
         self.driver = json!({ "version": version, "gpus": names });
     }
 
-    pub fn fact(&mut self, name: impl Into<String>, find: impl FnOnce() -> Result<String, Failure>) {
+    /// Returns whether it holds.
+    pub fn fact(&mut self, name: impl Into<String>, find: impl FnOnce() -> Result<String, Failure>) -> bool {
         let (name, begun) = (name.into(), Instant::now());
         let found = catch_unwind(AssertUnwindSafe(find)).unwrap_or_else(|panic| Err(words(&*panic).into()));
         let (result, facts) = match found {
@@ -64,6 +65,7 @@ impl Report {
             "{}",
             json!({ "part": self.part, "fact": name, "result": result, "facts": facts, "ms": begun.elapsed().as_millis() as u64 })
         );
+        result == "passed"
     }
 
     pub fn nowhere(self, error: &ringmem::Error) -> ExitCode {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, image, ptxas, root, target};
+use crate::{Failure, image, root};
 
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 4] = ["run.sh", "echo_twin.cu", "pools.py", "waits.py"];
@@ -44,25 +44,11 @@ pub fn run() -> Result<(), Failure> {
         copy(&root().join("examples/gpu_suite").join(text), &folder)?;
     }
     copy(&image::path(), &folder)?;
-    match ptxas::run(&image::path()) {
-        Ok(()) => cubins(&folder)?,
-        Err(why) => println!("without cubins: {why}"),
-    }
     let bytes = fs::read_dir(&folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum::<Result<u64, std::io::Error>>()?;
     if bytes > MOST {
         return Err(format!("{}: {bytes} bytes, more than {MOST}", folder.display()).into());
     }
     println!("{}, {} KiB: copy it to a machine with a GPU and run run.sh there", folder.display(), bytes >> 10);
-    Ok(())
-}
-
-fn cubins(folder: &Path) -> Result<(), Failure> {
-    for entry in fs::read_dir(target().join("cubin"))? {
-        let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ringmem.")) {
-            copy(&path, folder)?;
-        }
-    }
     Ok(())
 }
 
