@@ -194,16 +194,16 @@ mod rustc {
         }
         #[inline(always)]
         fn remember(&self, control: u64, epoch: u32) {
-            let [place, launch, grid] = row(self.group());
+            let [place, launch, owner] = row(self.group());
             launch.store(u64::from(epoch), Relaxed);
             place.store(control, Relaxed);
-            grid.store(grid_number(), Relaxed);
+            owner.store(block_number(self.group()), Relaxed);
         }
     }
 
-    /// For the panic handler: per block, its control block (0 for none), epoch and grid. A block reports nothing if another launch has
+    /// For the panic handler: per block, its control block (0 for none), epoch and number. A block reports nothing if another one has
     /// overwritten its row.
-    static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
+    static CONTROLS: [[AtomicU64; 3]; 4096] = [const { [const { AtomicU64::new(0) }; 3] }; 4096];
 
     #[inline(always)]
     fn grid_number() -> u64 {
@@ -213,18 +213,24 @@ mod rustc {
         grid
     }
 
+    /// Of all launches.
+    #[inline(always)]
+    fn block_number(group: u64) -> u64 {
+        grid_number() << 32 | group
+    }
+
     #[inline(always)]
     fn row(group: u64) -> &'static [AtomicU64; 3] {
         // The golden ratio distributes launches over the table.
-        let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+        let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
     /// The warp notices the exit at its next ballot.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        let [place, epoch, grid] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
-        if place != 0 && grid == grid_number() {
+        let [place, epoch, owner] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
+        if place != 0 && owner == block_number(Warp.group()) {
             // SAFETY: a kernel of this block, which still runs, remembered it.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block; this lane exits below.
