@@ -2,7 +2,7 @@
 //!
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
-//!    Type-checked on the host; never run.
+//!    Type-checked for host and nvptx64; never run.
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
