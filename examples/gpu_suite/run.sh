@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than nine minutes.
+# Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than eight minutes.
 #
 # OUT (./out if none is named) gets three files: results.json, table.txt and logs.tgz with NAME.json (one object per line) and NAME.log of each part.
 # A part has a time limit and a process group of its own, which is killed at the end of the part; the driver then ends its kernels. A part that fails or
@@ -15,20 +15,20 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
-# With three seconds to end each, less than nine minutes.
-parts='waits 45
+# With three seconds to end each, less than eight minutes: a second run fits into a quarter of an hour.
+parts='waits 40
 probe 15
-light 35
-conformance 50
+light 30
+conformance 40
 kernel 40
-faults 30
-memcheck 35
+faults 25
+memcheck 30
 synccheck 20
 initcheck 20
-bench 70
-twin 25
-pools 45
-soak 65'
+bench 50
+twin 20
+pools 40
+soak 45'
 
 usage() {
     echo "run.sh: $1" >&2
@@ -60,7 +60,7 @@ bench() {
         set -- --seconds 0 --bytes 1MiB round-trip round-trip-p99 flagged-trip messages accounts h2d d2h d2d stream stream-back flush flush-16M \
             flush-large flush-back flush-back-large overlap pool-64K pool-1M messages-8
     else
-        set -- --seconds 2
+        set -- --seconds 1
     fi
     exec "$here/ringmem" bench --backend cuda --pinned 4GiB --json "$@"
 }
