@@ -1,8 +1,8 @@
 //! The GPU as a [`Machine`]; with `lib.rs`, the only file with compiler-specific `cfg`s.
 //!
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
-//! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
-//!    Type-checked for host and nvptx64; never run.
+//! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words are inline
+//!    assembly. Compiled by `rustc` and assembled; never compiled by Rust-CUDA.
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
@@ -291,21 +291,17 @@ mod rustc {
     }
 }
 
-/// For Rust-CUDA's compiler.
+/// For Rust-CUDA's compiler, whose atomic loads are read-modify-writes: words and warps are inline assembly.
 #[cfg(feature = "rust-cuda")]
 pub mod rust_cuda {
+    use core::arch::asm;
     use core::cell::UnsafeCell;
 
-    use cuda_std::atomic::intrinsics;
     use ringmem_layouts::Word;
 
-    use ringmem_layouts::kernel::DevicePointer;
+    use crate::Lanes;
 
-    use crate::{ABI, Lanes, Launch, echo, histogram, persistent};
-
-    use super::Device;
-
-    /// A shared word at system scope, as Rust-CUDA's atomics.
+    /// A shared word at system scope.
     #[repr(transparent)]
     pub struct DeviceWord(UnsafeCell<u64>);
 
@@ -315,173 +311,149 @@ pub mod rust_cuda {
             Self(UnsafeCell::new(value))
         }
         fn load(&self) -> u64 {
-            // SAFETY: the word is live.
-            unsafe { intrinsics::atomic_load_relaxed_64_system(self.0.get()) }
+            let value;
+            // SAFETY: loads the live word.
+            unsafe { asm!("ld.relaxed.sys.u64 {}, [{}];", out(reg64) value, in(reg64) self.0.get(), options(nostack)) };
+            value
         }
         fn load_acquire(&self) -> u64 {
+            let value;
             // SAFETY: as above.
-            unsafe { intrinsics::atomic_load_acquire_64_system(self.0.get()) }
+            unsafe { asm!("ld.acquire.sys.u64 {}, [{}];", out(reg64) value, in(reg64) self.0.get(), options(nostack)) };
+            value
         }
         fn store(&self, value: u64) {
-            // SAFETY: as above.
-            unsafe { intrinsics::atomic_store_relaxed_64_system(self.0.get(), value) };
+            // SAFETY: stores the live word.
+            unsafe { asm!("st.relaxed.sys.u64 [{}], {};", in(reg64) self.0.get(), in(reg64) value, options(nostack)) };
         }
         fn store_release(&self, value: u64) {
             // SAFETY: as above.
-            unsafe { intrinsics::atomic_store_release_64_system(self.0.get(), value) };
+            unsafe { asm!("st.release.sys.u64 [{}], {};", in(reg64) self.0.get(), in(reg64) value, options(nostack)) };
         }
         fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
             // SAFETY: a fence.
-            unsafe { intrinsics::fence_acqrel_system() };
+            unsafe { asm!("fence.acq_rel.sys;", options(nostack)) };
             for (word, value) in words {
                 word.store(value);
             }
         }
     }
 
-    /// The 32 lanes of a warp; one when checked on a host.
+    // `cuda_std`'s shuffles and votes are not marked convergent.
+    #[allow(improper_ctypes)]
+    unsafe extern "C" {
+        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.bar.warp.sync"]
+        fn bar_warp_sync(mask: u32);
+        #[link_name = "llvm.nvvm.vote.ballot.sync"]
+        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+    }
+
+    const ALL: u32 = u32::MAX;
+    const CLAMP: u32 = 31;
+
+    macro_rules! special {
+        ($move:literal, $class:ident) => {{
+            let value;
+            // SAFETY: reads a special register.
+            unsafe { asm!($move, out($class) value, options(nomem, nostack)) };
+            value
+        }};
+    }
+
+    /// The 32 lanes of a warp.
     pub struct Warp;
 
-    #[cfg(target_os = "cuda")]
-    mod gpu {
-        use super::*;
+    impl Lanes for Warp {
+        const WIDTH: u32 = 32;
+
+        fn lane(&self) -> u32 {
+            special!("mov.u32 {}, %laneid;", reg32)
+        }
+        fn group(&self) -> u64 {
+            let group: u32 = special!("mov.u32 {}, %ctaid.x;", reg32);
+            u64::from(group)
+        }
+        fn groups(&self) -> u64 {
+            let groups: u32 = special!("mov.u32 {}, %nctaid.x;", reg32);
+            u64::from(groups)
+        }
+        fn broadcast(&self, value: u64) -> u64 {
+            // SAFETY: all lanes call it, by `Lanes`.
+            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
+            u64::from(high) << 32 | u64::from(low)
+        }
+        fn sum(&self, mut value: u64) -> u64 {
+            let mut distance = 16;
+            while distance > 0 {
+                // SAFETY: as above.
+                let (low, high) = unsafe {
+                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
+                };
+                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
+                distance /= 2;
+            }
+            value
+        }
+        fn ballot(&self, answer: bool) -> u32 {
+            // SAFETY: all lanes call it that have not exited.
+            unsafe { vote_ballot_sync(ALL, answer) }
+        }
+        fn barrier(&self) {
+            // SAFETY: as in `broadcast`.
+            unsafe { bar_warp_sync(ALL) };
+        }
+        fn pause(&self, times: u32) {
+            let ns = crate::back_off_ns(times);
+            if ns > 0 {
+                // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
+                unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+            }
+        }
+        fn now_ns(&self) -> u64 {
+            special!("mov.u64 {}, %globaltimer;", reg64)
+        }
+        fn remember(&self, _control: u64, _epoch: u32) {}
+    }
+
+    #[cfg(feature = "entries")]
+    mod entries {
+        use ringmem_layouts::kernel::DevicePointer;
+
+        use super::super::Device;
+        use super::Warp;
+        use crate::{ABI, Launch, echo, histogram, persistent};
 
         /// Hash of this image's layouts, compared by the host.
         #[unsafe(no_mangle)]
         #[used]
-        pub static RINGMEM_ABI: u64 = ABI.hash;
+        static RINGMEM_ABI: u64 = ABI.hash;
 
-        // `cuda_std`'s shuffles and votes are not marked convergent.
-        #[allow(improper_ctypes)]
-        unsafe extern "C" {
-            #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
-            fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
-            #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
-            fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
-            #[link_name = "llvm.nvvm.bar.warp.sync"]
-            fn bar_warp_sync(mask: u32);
-            #[link_name = "llvm.nvvm.vote.ballot.sync"]
-            fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+        /// The kernel `echo`.
+        ///
+        /// # Safety
+        ///
+        /// As [`crate::persistent`].
+        #[cuda_std::kernel]
+        pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
+            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
+            // SAFETY: the launcher's promise.
+            unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
         }
 
-        const ALL: u32 = u32::MAX;
-        const CLAMP: u32 = 31;
-
-        impl Lanes for Warp {
-            const WIDTH: u32 = 32;
-
-            fn lane(&self) -> u32 {
-                cuda_std::warp::lane_id()
-            }
-            fn group(&self) -> u64 {
-                u64::from(cuda_std::thread::block_idx_x())
-            }
-            fn groups(&self) -> u64 {
-                u64::from(cuda_std::thread::grid_dim_x())
-            }
-            fn broadcast(&self, value: u64) -> u64 {
-                // SAFETY: all lanes call it, by `Lanes`.
-                let (low, high) =
-                    unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
-                u64::from(high) << 32 | u64::from(low)
-            }
-            fn sum(&self, mut value: u64) -> u64 {
-                let mut distance = 16;
-                while distance > 0 {
-                    // SAFETY: as above.
-                    let (low, high) = unsafe {
-                        (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
-                    };
-                    value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
-                    distance /= 2;
-                }
-                value
-            }
-            fn ballot(&self, answer: bool) -> u32 {
-                // SAFETY: all lanes call it that have not exited.
-                unsafe { vote_ballot_sync(ALL, answer) }
-            }
-            fn barrier(&self) {
-                // SAFETY: as in `broadcast`.
-                unsafe { bar_warp_sync(ALL) };
-            }
-            fn pause(&self, times: u32) {
-                let ns = crate::back_off_ns(times);
-                if ns > 0 {
-                    // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
-                    unsafe { core::arch::asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
-                }
-            }
-            fn now_ns(&self) -> u64 {
-                globaltimer()
-            }
-            fn remember(&self, _control: u64, _epoch: u32) {}
+        /// The kernel `histogram`.
+        ///
+        /// # Safety
+        ///
+        /// As [`crate::histogram::histogram`].
+        #[cuda_std::kernel]
+        pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
+            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
+            // SAFETY: the launcher's promise.
+            unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
         }
-    }
-
-    #[cfg(not(target_os = "cuda"))]
-    mod checked {
-        use super::*;
-
-        impl Lanes for Warp {
-            const WIDTH: u32 = 1;
-
-            fn lane(&self) -> u32 {
-                0
-            }
-            fn group(&self) -> u64 {
-                0
-            }
-            fn groups(&self) -> u64 {
-                1
-            }
-            fn broadcast(&self, value: u64) -> u64 {
-                value
-            }
-            fn sum(&self, value: u64) -> u64 {
-                value
-            }
-            fn ballot(&self, answer: bool) -> u32 {
-                u32::from(answer)
-            }
-            fn barrier(&self) {}
-            fn pause(&self, _times: u32) {}
-            fn now_ns(&self) -> u64 {
-                globaltimer()
-            }
-            fn remember(&self, _control: u64, _epoch: u32) {}
-        }
-    }
-
-    #[cuda_std::gpu_only]
-    fn globaltimer() -> u64 {
-        let now: u64;
-        // SAFETY: reads a special register.
-        unsafe { core::arch::asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
-        now
-    }
-
-    /// The kernel `echo`.
-    ///
-    /// # Safety
-    ///
-    /// As [`crate::persistent`].
-    #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
-    pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
-        // SAFETY: the launcher's promise.
-        unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
-    }
-
-    /// The kernel `histogram`.
-    ///
-    /// # Safety
-    ///
-    /// As [`crate::histogram::histogram`].
-    #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
-    pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
-        // SAFETY: the launcher's promise.
-        unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
     }
 }

@@ -68,7 +68,7 @@
 extern crate self as ringmem_kernels;
 
 pub mod checks;
-#[cfg(any(target_os = "cuda", feature = "rust-cuda"))]
+#[cfg(target_os = "cuda")]
 pub mod device;
 pub mod echo;
 pub mod grid;

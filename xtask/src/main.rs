@@ -31,7 +31,7 @@ cargo xtask COMMAND
   ptx-check [FILE]          memory operations, traps and local memory of the PTX against kernels-rs/ptx/memory-operations.txt
   ptx-check --bless [FILE]  rewrites that table
   ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
-  ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and, where nvdisasm is
+  ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and of kernels-rs, where nvdisasm is
                             there, few instructions a batch
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::check::{is_panic, readable};
-use crate::{Failure, sass};
+use crate::{Failure, image, sass};
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
@@ -53,6 +53,8 @@ pub fn run(file: &Path) -> Result<(), Failure> {
         }
     }
     match find_disassembler(&ptxas) {
+        // The expected counts are of these kernels.
+        _ if file != image::path() => {}
         Some(disassembler) => {
             println!("{}", sass::head());
             for architecture in ARCHITECTURES {
