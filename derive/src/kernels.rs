@@ -7,6 +7,8 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Result, Type, Visibility};
 
+use crate::layout::unraw;
+
 mod parse;
 
 struct Kernels {
@@ -160,7 +162,7 @@ impl Form {
 impl Kernel {
     fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream, TokenStream) {
         let Self { attributes, visibility, name, form } = self;
-        let text = name.to_string();
+        let text = unraw(name);
         let constant = Ident::new(&text.to_uppercase(), name.span());
         let entry = format_ident!("__{name}_on_the_device");
         // Hygienic: the user's expressions cannot meet them.
@@ -169,6 +171,14 @@ impl Kernel {
         let kernel = quote!(#path::__layouts::kernel);
         let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
 
+        // The user's expression, outside of `unsafe`.
+        let evaluated = match form {
+            Form::Each { .. } => name.to_token_stream(),
+            Form::Handler { handler: expression, .. }
+            | Form::Launched { function: expression, .. }
+            | Form::Grid { function: expression, .. } => expression.clone(),
+        };
+        let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
         let (own, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
                 let (input, output) = (messages.first(input), messages.first(output));
@@ -176,20 +186,20 @@ impl Kernel {
                     Some((_, state)) => quote!(fold::<#rings, _, _, #state, #input, #output, _>),
                     None => quote!(each::<#rings, _, _, #input, #output, _>),
                 };
-                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #name)))
+                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
             }
-            Form::Handler { rings, input, output, handler } => {
+            Form::Handler { rings, input, output, .. } => {
                 let (input, output) = (messages.first(input), messages.first(output));
                 let run = quote!(typed::<#rings, _, _, #input, #output, _>);
-                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #handler)))
+                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
             }
             Form::Launched { arguments, function } => {
                 let names = arguments.iter().map(|(name, _)| name);
-                (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #launch, #(#names),*)))
+                (arguments.clone(), quote_spanned!(function.span()=> #given(#machine, #lanes, #launch, #(#names),*)))
             }
             Form::Grid { arguments, function } => {
                 let names = arguments.iter().map(|(name, _)| name);
-                (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #(#names),*)))
+                (arguments.clone(), quote_spanned!(function.span()=> #given(#machine, #lanes, #(#names),*)))
             }
         };
         let asserted = own.iter().map(|(_, ty)| {
@@ -240,13 +250,15 @@ impl Kernel {
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
                 let (#machine, #lanes) = (&#path::device::Device, &#path::device::Warp);
+                let #given = #evaluated;
                 unsafe { #call }
             }
         });
         let host = quote! {
             |host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
-                let Some((#(#names,)*)) = #value.arguments(#words) else { return };
+                let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
                 let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
+                let #given = #evaluated;
                 // The promise of `Entry::run`'s caller.
                 unsafe { #call }
             }

@@ -48,7 +48,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
 
     let text = unraw(name);
     let here = crate::spanned(path, name.span());
-    let (size, align) = (optional(options.size.as_ref()), optional(options.align.as_ref()));
+    let (size, align) = (optional(path, options.size.as_ref()), optional(path, options.align.as_ref()));
     let whole = quote_spanned!(name.span()=> #here::__private::size_and_align::<#name>(#text, #size, #align););
     let (mut checks, mut described) = (TokenStream::new(), TokenStream::new());
     for (place, field) in fields.iter().enumerate() {
@@ -92,8 +92,17 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             }
         }
     });
+    let (names, types) = (fields.iter().map(|field| &field.ident), fields.iter().map(|field| &field.ty));
     Ok(quote! {
-        const _: () = { #checks #whole };
+        const _: () = {
+            #checks
+            #whole
+            // Another macro may have changed the types.
+            #[allow(dead_code)]
+            fn the_types_are_exact(value: &#name) {
+                #(let _: *const #types = &raw const value.#names;)*
+            }
+        };
 
         // Safe: every field has a layout, and the checks leave no padding.
         #[diagnostic::do_not_recommend]
@@ -252,14 +261,14 @@ fn shareable(ty: &Type) -> Result<()> {
     }
 }
 
-fn optional(declared: Option<&LitInt>) -> TokenStream {
+fn optional(path: &TokenStream, declared: Option<&LitInt>) -> TokenStream {
     match declared {
-        Some(declared) => quote!(Some(#declared)),
-        None => quote!(None),
+        Some(declared) => quote!(#path::__private::core::option::Option::Some(#declared)),
+        None => quote!(#path::__private::core::option::Option::None),
     }
 }
 
-fn unraw(ident: &Ident) -> String {
+pub(crate) fn unraw(ident: &Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
 }

@@ -1,4 +1,5 @@
-use ringmem_kernels::{SharedLayout, kernels};
+use ringmem_kernels::{Batch, Handler, Lanes, SharedLayout, kernels};
+use ringmem_layouts::Machine;
 
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
@@ -13,6 +14,22 @@ pub struct Particle {
 #[layout(message = 2)]
 pub struct Other {
     word: u64,
+}
+
+struct Silent;
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Silent {
+    type Input = Particle;
+    type Output = Particle;
+
+    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Particle, Particle, M>) -> u64 {
+        0
+    }
+}
+
+#[allow(dead_code)]
+unsafe fn unsafe_handler() -> Silent {
+    Silent
 }
 
 kernels! {

@@ -71,6 +71,9 @@ impl Parse for Kernel {
         };
         input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
+        if ["IMAGE", "ABI"].contains(&name.to_string().to_uppercase().as_str()) {
+            return Err(Error::new(name.span(), format!("`{name}` is taken: `kernels!` defines `IMAGE` and `ABI`")));
+        }
         if input.peek(Token![<]) {
             return Err(input.error("a kernel is not generic: write one for each type"));
         }
