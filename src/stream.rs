@@ -138,11 +138,11 @@ impl Stream {
         let Shared { backend, id, meter, .. } = &*self.shared;
         let timing = meter.get().map(|meter| meter.begin(&**backend, *id)).transpose()?;
         let ticket = operation(&**backend, *id)?;
-        if let Work::Bytes(kind, bytes) = work {
-            event!(trace, stream = id.get(), operation = ?kind, bytes, "queued");
-        }
         if let Some(timing) = timing {
             timing.end(work);
+        }
+        if let Work::Bytes(kind, bytes) = work {
+            event!(trace, stream = id.get(), operation = ?kind, bytes, "queued");
         }
         Ok(ticket)
     }

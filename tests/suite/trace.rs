@@ -16,6 +16,8 @@ use tracing::{Event, Metadata, Subscriber};
 thread_local! {
     /// This thread's lines `LEVEL message field=value ..`, if it collects them; of spans `SPAN name field=value ..`.
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+    /// What the subscriber does at this thread's next event.
+    static REACTION: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// For all threads: tracing caches that an event has no subscriber if its first thread has none.
@@ -59,6 +61,9 @@ impl Subscriber for Collector {
 
     fn event(&self, event: &Event<'_>) {
         collect(event.metadata().level().as_str(), |line| event.record(line));
+        if let Some(react) = REACTION.take() {
+            react();
+        }
     }
 
     fn enter(&self, _: &Id) {}
@@ -137,4 +142,43 @@ fn a_pool_reports_growth_trims_and_exhaustion() {
     let held = Buffer::<u8, _>::new(pool.clone(), 1000).unwrap();
     drop(held);
     assert_eq!(lines(|| drop(Buffer::<u8, _>::new(pool.clone(), 1000).unwrap())), [""; 0]);
+}
+
+fn reacting(react: impl FnOnce() + 'static, work: impl FnOnce()) {
+    lines(|| {
+        REACTION.set(Some(Box::new(react)));
+        work();
+        assert!(REACTION.take().is_none(), "no event");
+    });
+}
+
+#[test]
+fn a_panicking_subscriber_disturbs_no_queued_work() {
+    let backend = HostBackend::builder().build().unwrap();
+    let stream = Stream::new(&backend, 0).unwrap();
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20).unwrap();
+    reacting(
+        || panic!("the test's subscriber panics"),
+        || assert_eq!(stream.fill(buffer, .., 7).unwrap().wait().unwrap().to_vec().unwrap(), vec![7; 1 << 20]),
+    );
+    reacting(
+        || panic!("the test's subscriber panics"),
+        || {
+            let mut channel = Channel::open(&backend, 0, ECHO).unwrap();
+            channel.send(Echo { words: [1; 8] }).unwrap();
+            assert_eq!(channel.recv().unwrap().words, [1; 8]);
+        },
+    );
+}
+
+#[test]
+fn a_subscriber_may_read_statistics_and_metrics() {
+    let backend = HostBackend::builder().build().unwrap();
+    let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).limit(2 << 20).build().unwrap();
+    let asked = pool.clone();
+    reacting(move || assert_eq!(asked.statistics().returns, 0), || drop(Buffer::<u8, _>::new(pool, 3 << 20).unwrap_err()));
+    let stream = Stream::new(&backend, 0).unwrap();
+    stream.measure().unwrap();
+    let (asked, buffer) = (stream.clone(), GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).unwrap());
+    reacting(move || drop(asked.metrics()), || drop(stream.fill(buffer, .., 7).unwrap().wait().unwrap()));
 }

@@ -100,15 +100,18 @@ impl<M: Memory> Central<M> {
         let count = if requested > self.options.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
-            let (state, (free, largest)) = (self.settled(), refused.get());
-            event!(warn, requested, reserved = state.reserved, limit = self.options.limit, "out of memory");
-            if requested > self.options.limit {
-                return Error::Limit { of: LimitOf::Memory, requested, used: state.reserved, limit: self.options.limit };
+            let ((free, largest), limit) = (refused.get(), self.options.limit);
+            let (reserved, idle, in_heap) = {
+                let state = self.settled();
+                (state.reserved, state.heap.free(), state.heap.largest_at(align))
+            };
+            event!(warn, requested, reserved, limit, "out of memory");
+            if requested > limit {
+                return Error::Limit { of: LimitOf::Memory, requested, used: reserved, limit };
             }
-            let left = whole_units(self.options.limit - state.reserved);
-            let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
-            let (idle, limit) = (state.heap.free(), self.options.limit);
-            let limit = (requested > left).then(|| [state.reserved - idle, limit]);
+            let left = whole_units(limit - reserved);
+            let largest = in_heap.max(whole_units(largest).min(left));
+            let limit = (requested > left).then(|| [reserved - idle, limit]);
             Error::OutOfMemory { requested, free: idle + whole_units(free).min(left), largest, limit }
         })
     }
