@@ -1,6 +1,7 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::LeaseMut;
 use crate::backend::Ticket;
@@ -50,10 +51,11 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// As [`upload`](Self::upload).
     pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
         self.value.may_queue()?;
+        let mut ticket = None;
         // SAFETY: the lease is exclusive, and the buffer lists the fill below.
-        let (ticket, outcome) = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
+        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { stream.queue_fill(self.slice(range)?, value, None, &mut ticket) }));
         self.list(stream, Ok(ticket), ()).map(drop).map_err(Rejected::into_error)?;
-        outcome
+        outcome.unwrap_or_else(|payload| resume_unwind(payload))
     }
 
     fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {

@@ -1,6 +1,7 @@
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
 use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::metrics::Work;
 use super::{Pending, Queue, Source, Stream, Target};
@@ -51,15 +52,15 @@ impl Stream {
     /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists the earlier ones; the range is
     /// unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
-        let (ticket, outcome) = match to.elements().slice(range) {
-            // SAFETY: the target is exclusive until executed.
-            Ok(target) => unsafe { self.queue_fill(target, value, to.last()) },
-            Err(error) => (None, Err(error)),
-        };
+        let mut ticket = None;
+        // SAFETY: the target is exclusive until executed.
+        let fill = || unsafe { self.queue_fill(to.elements().slice(range)?, value, to.last(), &mut ticket) };
+        let outcome = catch_unwind(AssertUnwindSafe(fill));
         let pending = Pending::new(to, ticket, self.clone());
         match outcome {
-            Ok(()) => Ok(pending),
-            Err(error) => Err(Rejected { error, value: pending.ordered() }),
+            Ok(Ok(())) => Ok(pending),
+            Ok(Err(error)) => Err(Rejected { error, value: pending.ordered() }),
+            Err(payload) => resume_unwind(payload),
         }
     }
 
@@ -85,27 +86,12 @@ impl Stream {
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// Returns the last queued operation, whose outcome is that of all, and whether all were queued.
+    /// Sets the last queued operation, whose outcome is that of all, also before an error or a panic.
     ///
     /// # Safety
     ///
     /// As [`queue_copy`](Self::queue_copy).
     pub(crate) unsafe fn queue_fill<T: DeviceBytes, M: Memory>(
-        &self,
-        to: Slice<'_, T, M>,
-        value: T,
-        last: Option<Ticket>,
-    ) -> (Option<Ticket>, Result<()>) {
-        let mut ticket = None;
-        // SAFETY: the caller's promise.
-        let outcome = unsafe { self.queue_filling(to, value, last, &mut ticket) };
-        (ticket, outcome)
-    }
-
-    /// # Safety
-    ///
-    /// As [`queue_copy`](Self::queue_copy).
-    unsafe fn queue_filling<T: DeviceBytes, M: Memory>(
         &self,
         to: Slice<'_, T, M>,
         value: T,

@@ -1,17 +1,20 @@
 use crate::clean;
+use crate::clocks;
 use crate::held;
 
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use crate::eventually;
 use clean::Clean;
+use clocks::{clock, has_struck, strike};
 use held::Held;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Uses};
-use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory};
+use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory, Pinned};
 use ringmem::stream::Stream;
 use zerocopy::FromZeros;
 
@@ -209,4 +212,25 @@ fn an_arena_waits_for_a_pending_free() {
     drop(gate);
     again.expect("its last use is over");
     assert_eq!(free, 4096);
+}
+
+#[test]
+fn a_fill_that_panics_half_queued_keeps_its_memory() {
+    let struck = (1..).find(|&number| {
+        let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let arena = Arena::new(Pinned::new(&backend, 0), 4096, 64).expect("room");
+        let target = Buffer::<[u32; 3], _>::new(arena.clone(), 4).expect("room");
+        let held = Held::new(&backend, &stream);
+        strike(number);
+        let filled = catch_unwind(AssertUnwindSafe(|| stream.fill(target, .., [1, 2, 3]).map(drop)));
+        let has_struck = has_struck();
+        assert_eq!(filled.is_err(), has_struck);
+        let next = Buffer::<[u32; 3], _>::new(arena, 4).expect("room");
+        held.let_go();
+        stream.synchronize().expect("done");
+        assert_eq!(next.as_slice().expect("nothing is queued"), [[0; 3]; 4], "operation {number}");
+        !has_struck
+    });
+    assert!(struck > Some(3), "a copy of the element, and two of the doubled elements");
 }
