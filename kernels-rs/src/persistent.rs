@@ -429,11 +429,11 @@ where
                 }
                 // One vote instead of a sum: refusals are rare.
                 if self.lanes.ballot(refused != 0) != 0 {
-                    self.refused += self.lanes.sum(refused);
+                    self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
                 }
                 // SAFETY: just taken, and answered before the barrier.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
-                    self.refused -= self.lanes.sum(refused);
+                    self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
                     self.settle(self.lanes.now_ns(), count);
                     return self.leave(Some(fault));
                 }

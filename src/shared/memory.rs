@@ -104,6 +104,9 @@ impl Memory {
         let failed = |errno| Error::of_file("open", path, errno);
         let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::of_file("open", path, io::Error::other("not a regular file")));
+        }
         // A memfd, or a file that permissions closed to others.
         if stat.st_nlink == 0 {
             return Self::from_fd(fd);

@@ -247,7 +247,8 @@ impl Builder {
         let chunk = (chunk / element).max(1).saturating_mul(element);
         let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
         let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
-        let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most: most / u64::from(depth) })?;
+        let most = most / u64::from(depth) / Streamer::ALIGN as u64 * Streamer::ALIGN as u64;
+        let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most })?;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
         let open = || Stream::new(&backend, device);
