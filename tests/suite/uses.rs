@@ -223,7 +223,7 @@ fn a_fill_that_panics_half_queued_keeps_its_memory() {
         let target = Buffer::<[u32; 3], _>::new(arena.clone(), 4).expect("room");
         let held = Held::new(&backend, &stream);
         strike(number);
-        let filled = catch_unwind(AssertUnwindSafe(|| stream.fill(target, .., [1, 2, 3]).map(drop)));
+        let filled = catch_unwind(AssertUnwindSafe(|| drop(stream.fill(target, .., [1, 2, 3]))));
         let has_struck = has_struck();
         assert_eq!(filled.is_err(), has_struck);
         let next = Buffer::<[u32; 3], _>::new(arena, 4).expect("room");
