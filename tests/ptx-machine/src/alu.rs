@@ -178,10 +178,10 @@ fn round(value: f64, rounding: Rounding) -> f64 {
 pub fn convert(to: Type, from: Type, rounding: Option<Rounding>, saturates: bool, bits: u64) -> Option<u64> {
     match (to.is_float(), from.is_float()) {
         (false, false) => {
-            let value = if from.is_signed() { i128::from(from.signed(bits)) } else { i128::from(from.cut(bits)) };
+            let value = integer(from, bits);
             let (low, high) = range(to);
             let value = if saturates { value.clamp(low, high) } else { value };
-            Some(to.cut(value as u64))
+            Some(to.extend(value as u64))
         }
         (false, true) => {
             let value = if from.bytes == F32 { f32_of(bits).into() } else { f64_of(bits) };
@@ -189,18 +189,15 @@ pub fn convert(to: Type, from: Type, rounding: Option<Rounding>, saturates: bool
                 return Some(if to.bytes == 8 || from.bytes == 8 { 1 << (to.bits() - 1) } else { 0 });
             }
             let (low, high) = range(to);
-            Some(to.cut((round(value, rounding?) as i128).clamp(low, high) as u64))
+            Some(to.extend((round(value, rounding?) as i128).clamp(low, high) as u64))
         }
         (true, false) => {
             if rounding != Some(Rounding::Nearest) {
                 return None;
             }
-            Some(match (from.is_signed(), to.bytes == F32) {
-                (true, true) => of_f32(from.signed(bits) as f32),
-                (true, false) => of_f64(from.signed(bits) as f64),
-                (false, true) => of_f32(from.cut(bits) as f32),
-                (false, false) => of_f64(from.cut(bits) as f64),
-            })
+            let value = integer(from, bits);
+            let value = if saturates { value.clamp(0, 1) } else { value };
+            Some(if to.bytes == F32 { of_f32(value as f32) } else { of_f64(value as f64) })
         }
         (true, true) => {
             let value = if from.bytes == F32 { f32_of(bits).into() } else { f64_of(bits) };
@@ -213,6 +210,10 @@ pub fn convert(to: Type, from: Type, rounding: Option<Rounding>, saturates: bool
             Some(if to.bytes == F32 { of_f32(value as f32) } else { of_f64(value) })
         }
     }
+}
+
+fn integer(ty: Type, bits: u64) -> i128 {
+    if ty.is_signed() { ty.signed(bits).into() } else { ty.cut(bits).into() }
 }
 
 fn range(ty: Type) -> (i128, i128) {

@@ -330,7 +330,9 @@ impl<'a> Block<'a> {
                     set!(target, old);
                 }
             }
-            Operation::Fence(scope) => lock(self.memory).fence(&mut self.lanes[index].view, *scope),
+            Operation::Fence { scope, acquires, releases } => {
+                lock(self.memory).fence(&mut self.lanes[index].view, *scope, [*acquires, *releases]);
+            }
             Operation::Branch(target) => {
                 self.lanes[index].at = *target;
                 return Ok(());
@@ -365,15 +367,16 @@ impl<'a> Block<'a> {
                 demand(known, line, "a barrier")?;
                 return self.wait(index, line, Wait::BarrierWarp { mask });
             }
-            Operation::BarrierBlock(number) => {
+            Operation::BarrierBlock { number, is_aligned } => {
                 let number = get!(number);
                 demand(known, line, "a barrier")?;
-                return self.wait(index, line, Wait::BarrierBlock { number });
+                return self.wait(index, line, Wait::BarrierBlock { number, is_aligned: *is_aligned });
             }
             Operation::Shuffle { mode, to, valid, value, lane, clamp, mask } => {
                 let (lane, clamp, mask) = (get!(lane) as u32, get!(clamp) as u32, get!(mask) as u32);
-                let value = get!(value);
                 demand(known, line, "a shuffle")?;
+                let value = get!(value);
+                let value = known.then_some(value);
                 return self.wait(index, line, Wait::Shuffle { mode: *mode, to: *to, valid: *valid, value, lane, clamp, mask });
             }
             Operation::Vote { mode, to, answer, negated, mask } => {
@@ -468,7 +471,7 @@ impl<'a> Block<'a> {
                 let outside = || Fault::new(Kind::OutOfBounds, line, "loads outside the parameters");
                 let value = self.lanes[index].load_parameter(address + element * u64::from(ty.bytes), ty).ok_or_else(outside)?;
                 if let Some(target) = target {
-                    self.lanes[index].write(*target, extend(ty, value), true);
+                    self.lanes[index].write(*target, ty.extend(value), true);
                 }
             }
             return Ok(());
@@ -485,7 +488,7 @@ impl<'a> Block<'a> {
                 (lock(self.memory).load(&mut self.lanes[index].view, &access)?, true)
             };
             if let Some(target) = target {
-                self.lanes[index].write(*target, extend(ty, value), known);
+                self.lanes[index].write(*target, ty.extend(value), known);
             }
         }
         Ok(())
@@ -547,25 +550,34 @@ impl<'a> Block<'a> {
                 self.complete(&members, first);
             }
         }
-        self.meet_block();
-        Ok(())
+        self.meet_block()
     }
 
-    fn meet_block(&mut self) {
+    fn meet_block(&mut self) -> Answer {
         let mut barrier = None;
         let mut members = Vec::new();
         for (index, lane) in self.lanes.iter().enumerate() {
             match lane.state {
                 State::Exited => {}
-                State::Waiting(Wait::BarrierBlock { number }) if barrier.is_none_or(|first| first == number) => {
+                State::Waiting(Wait::BarrierBlock { number, .. }) if barrier.is_none_or(|first| first == number) => {
                     barrier = Some(number);
                     members.push(index);
                 }
-                _ => return,
+                _ => return Ok(()),
+            }
+        }
+        for pair in members.windows(2).filter(|pair| pair[0] / WARP == pair[1] / WARP) {
+            let [first, second] = [pair[0], pair[1]].map(|lane| &self.lanes[lane]);
+            let is_aligned = |lane: &Lane| matches!(lane.state, State::Waiting(Wait::BarrierBlock { is_aligned: true, .. }));
+            if (first.function, first.at) != (second.function, second.at) && (is_aligned(first) || is_aligned(second)) {
+                let line = |lane: &Lane| self.image.functions[lane.function].code[lane.at].line;
+                let text = format!("aligned barrier: a lane of the same warp waits at line {}", line(second));
+                return Err(Fault::new(Kind::Divergent, line(first), text));
             }
         }
         self.join(&members);
         members.iter().for_each(|lane| self.go_on(*lane));
+        Ok(())
     }
 
     fn go_on(&mut self, lane: usize) {
@@ -599,7 +611,7 @@ impl<'a> Block<'a> {
         for (lane, wait) in &waits {
             match wait {
                 Wait::Vote { answer, .. } => ballot |= u32::from(*answer) << (lane - first),
-                Wait::Shuffle { value, .. } => values[lane - first] = Some(*value),
+                Wait::Shuffle { value, .. } => values[lane - first] = *value,
                 _ => {}
             }
         }
@@ -628,10 +640,6 @@ impl<'a> Block<'a> {
             self.go_on(lane);
         }
     }
-}
-
-fn extend(ty: Type, value: u64) -> u64 {
-    if ty.is_signed() { ty.signed(value).cast_unsigned() } else { value }
 }
 
 fn is_same(a: Wait, b: Wait) -> bool {

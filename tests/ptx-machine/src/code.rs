@@ -27,6 +27,10 @@ impl Type {
         (value << unused).cast_signed() >> unused
     }
 
+    pub const fn extend(self, value: u64) -> u64 {
+        if self.is_signed() { self.signed(value).cast_unsigned() } else { self.cut(value) }
+    }
+
     pub const fn is_signed(self) -> bool {
         matches!(self.class, Class::Signed)
     }
@@ -279,7 +283,11 @@ pub enum Operation {
         target: Option<Register>,
         sources: [Source; 2],
     },
-    Fence(Scope),
+    Fence {
+        scope: Scope,
+        acquires: bool,
+        releases: bool,
+    },
     Branch(usize),
     BranchTable(Source, Vec<usize>),
     Call {
@@ -291,7 +299,10 @@ pub enum Operation {
     Exit,
     Trap,
     BarrierWarp(Source),
-    BarrierBlock(Source),
+    BarrierBlock {
+        number: Source,
+        is_aligned: bool,
+    },
     Shuffle {
         mode: Shuffle,
         to: Register,
@@ -330,10 +341,11 @@ pub struct Function {
     pub name: String,
     pub line: u32,
     pub is_entry: bool,
+    pub threads: crate::syntax::Threads,
     pub parameters: Vec<Parameter>,
     pub results: Vec<Parameter>,
     pub code: Vec<Instruction>,
-    pub registers: Vec<String>,
+    pub registers: usize,
     pub local_bytes: u64,
     pub parameter_bytes: u64,
 }

@@ -12,68 +12,92 @@ pub struct Names<'a> {
     pub variables: HashMap<&'a str, u64>,
 }
 
-pub fn place(used: &mut u64, align: u64, bytes: u64) -> u64 {
-    let at = used.next_multiple_of(align.max(1));
-    *used = at + bytes;
-    at
+pub const REGISTER_LIMIT: u64 = 1 << 16;
+pub const LOCAL_LIMIT: u64 = 512 << 10;
+pub const SHARED_LIMIT: u64 = 227 << 10;
+const PARAMETER_LIMIT: u64 = 32 << 10;
+
+pub fn place(used: &mut u64, limit: u64, variable: &Variable<'_>) -> Answer<u64> {
+    let at = used.next_multiple_of(variable.align);
+    *used = at + variable.bytes;
+    if *used > limit {
+        return Err(Fault::new(Kind::Syntax, variable.line, format!("`{}` ends past the limit of {limit} bytes", variable.name)));
+    }
+    Ok(at)
+}
+
+#[derive(Default)]
+struct Declarations<'a> {
+    outer: Option<usize>,
+    registers: HashMap<&'a str, (Register, Option<u64>)>,
+    labels: HashMap<&'a str, usize>,
+    targets: HashMap<&'a str, Vec<&'a str>>,
+    variables: HashMap<&'a str, Source>,
+    parameters: HashMap<&'a str, Parameter>,
+    parameter_bytes: u64,
+}
+
+impl Declarations<'_> {
+    fn register(&self, name: &str) -> Option<Register> {
+        if let Some((register, None)) = self.registers.get(name) {
+            return Some(*register);
+        }
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        (name.len() - digits..name.len()).find_map(|at| {
+            let (prefix, number) = name.split_at(at);
+            let (first, count) = self.registers.get(prefix)?;
+            let number = number.parse::<u64>().ok().filter(|_| number == "0" || !number.starts_with('0'))?;
+            (number < (*count)?).then(|| first + number as Register)
+        })
+    }
 }
 
 struct Decoder<'a, 'n> {
     names: &'n Names<'a>,
-    shared: &'n mut HashMap<&'a str, u64>,
-    registers: HashMap<String, Register>,
-    labels: HashMap<&'a str, usize>,
-    targets: HashMap<&'a str, Vec<&'a str>>,
-    locals: HashMap<&'a str, u64>,
-    parameters: HashMap<&'a str, Parameter>,
+    scopes: Vec<Declarations<'a>>,
+    scope: usize,
+    register_count: u64,
     line: u32,
     opcode: &'a str,
 }
 
-pub fn function<'a>(
-    text: &syntax::Function<'a>,
-    names: &Names<'a>,
-    shared: &mut HashMap<&'a str, u64>,
-    shared_bytes: &mut u64,
-) -> Answer<Function> {
+pub fn function<'a>(text: &syntax::Function<'a>, names: &Names<'a>, shared_bytes: &mut u64, shared_limit: u64) -> Answer<Function> {
     let Some(body) = &text.body else {
         return Err(Fault::new(Kind::Syntax, text.line, format!("`{}` has no body: the machine links nothing", text.name)));
     };
-    let mut decoder = Decoder {
-        names,
-        shared,
-        registers: HashMap::new(),
-        labels: HashMap::new(),
-        targets: HashMap::new(),
-        locals: HashMap::new(),
-        parameters: HashMap::new(),
-        line: text.line,
-        opcode: "",
+    let mut decoder = Decoder { names, scopes: vec![Declarations::default()], scope: 0, register_count: 0, line: text.line, opcode: "" };
+    let (mut local_bytes, mut used, mut parameter_bytes) = (0, 0, 0);
+    let mut declare = |scope: &mut Declarations<'a>, used: &mut u64, variable: &Variable<'a>| {
+        let parameter = Parameter { offset: place(used, PARAMETER_LIMIT, variable)?, bytes: variable.bytes };
+        parameter_bytes = parameter_bytes.max(*used);
+        scope.parameters.insert(variable.name, parameter);
+        Ok(parameter)
     };
-    let (mut local_bytes, mut parameter_bytes) = (0, 0);
-    let mut declare = |decoder: &mut Decoder<'a, '_>, variable: &Variable<'a>| {
-        let parameter = Parameter { offset: place(&mut parameter_bytes, variable.align, variable.bytes), bytes: variable.bytes };
-        decoder.parameters.insert(variable.name, parameter);
-        parameter
+    let mut list = |variables: &[Variable<'a>]| {
+        variables.iter().map(|variable| declare(&mut decoder.scopes[0], &mut used, variable)).collect::<Answer<Vec<_>>>()
     };
-    let results = text.returns.iter().map(|variable| declare(&mut decoder, variable)).collect();
-    let parameters = text.parameters.iter().map(|variable| declare(&mut decoder, variable)).collect();
-    decoder.find_labels(body)?;
-    let mut code = Vec::new();
+    let (results, parameters) = (list(&text.returns)?, list(&text.parameters)?);
+    decoder.declare_names(body)?;
+    let (mut code, mut opened) = (Vec::new(), 0);
     for statement in body {
         match statement {
-            Statement::Variable(variable) => match variable.space {
-                ".local" => {
-                    decoder.locals.insert(variable.name, place(&mut local_bytes, variable.align, variable.bytes));
-                }
-                ".shared" => {
-                    let at = place(shared_bytes, variable.align, variable.bytes);
-                    decoder.shared.insert(variable.name, crate::image::SHARED + at);
-                }
-                _ => {
-                    declare(&mut decoder, variable);
-                }
-            },
+            Statement::Open => {
+                opened += 1;
+                decoder.scope = opened;
+                decoder.scopes[opened].parameter_bytes = used;
+            }
+            Statement::Close => used = decoder.close(),
+            Statement::Variable(variable) => {
+                let source = match variable.space {
+                    ".local" => Source::Local(place(&mut local_bytes, LOCAL_LIMIT, variable)?),
+                    ".shared" => Source::Value(crate::image::SHARED + place(shared_bytes, shared_limit, variable)?),
+                    _ => {
+                        declare(&mut decoder.scopes[decoder.scope], &mut used, variable)?;
+                        continue;
+                    }
+                };
+                decoder.scopes[decoder.scope].variables.insert(variable.name, source);
+            }
             Statement::Instruction(instruction) => {
                 decoder.line = instruction.line;
                 decoder.opcode = instruction.opcode;
@@ -84,49 +108,52 @@ pub fn function<'a>(
                 let operation = decoder.operation(&instruction.operands)?;
                 code.push(Instruction { line: instruction.line, guard, operation });
             }
-            Statement::Label(_) | Statement::Targets(_) | Statement::Registers { .. } => {}
+            Statement::Label { .. } | Statement::Targets(_) | Statement::Registers { .. } => {}
         }
     }
     code.push(Instruction { line: decoder.line, guard: None, operation: Operation::Return });
-    let mut registers = vec![String::new(); decoder.registers.len()];
-    for (name, index) in decoder.registers {
-        registers[index as usize] = name;
-    }
     Ok(Function {
         name: text.name.to_owned(),
         line: text.line,
         is_entry: text.is_entry,
+        threads: text.threads,
         parameters,
         results,
         code,
-        registers,
+        registers: decoder.register_count as usize,
         local_bytes,
         parameter_bytes,
     })
 }
 
 impl<'a> Decoder<'a, '_> {
-    fn find_labels(&mut self, body: &[Statement<'a>]) -> Answer {
+    fn declare_names(&mut self, body: &[Statement<'a>]) -> Answer {
         let mut at = 0;
         let mut last = "";
         for statement in body {
+            let next = self.scopes.len();
+            let scope = &mut self.scopes[self.scope];
             match statement {
-                Statement::Label(name) => {
-                    self.labels.insert(name, at);
+                Statement::Open => {
+                    self.scopes.push(Declarations { outer: Some(self.scope), ..Declarations::default() });
+                    self.scope = next;
+                }
+                Statement::Close => _ = self.close(),
+                Statement::Label { name, line } => {
+                    if scope.labels.insert(name, at).is_some() {
+                        return Err(Fault::new(Kind::Syntax, *line, format!("the label `{name}` is declared twice")));
+                    }
                     last = name;
                 }
-                Statement::Targets(list) => {
-                    self.targets.insert(last, list.clone());
-                }
-                Statement::Registers { name, count } => {
-                    let names = match count {
-                        Some(count) if *count > 1 << 20 => return Err(self.wrong("too many registers")),
-                        Some(count) => (0..*count).map(|number| format!("{name}{number}")).collect(),
-                        None => vec![(*name).to_owned()],
-                    };
-                    for name in names {
-                        let next = self.registers.len() as Register;
-                        self.registers.entry(name).or_insert(next);
+                Statement::Targets(list) => _ = scope.targets.insert(last, list.clone()),
+                Statement::Registers { name, count, line } => {
+                    let first = self.register_count;
+                    self.register_count = first.saturating_add(count.unwrap_or(1));
+                    if self.register_count > REGISTER_LIMIT {
+                        return Err(Fault::new(Kind::Syntax, *line, format!("more than {REGISTER_LIMIT} registers")));
+                    }
+                    if scope.registers.insert(name, (first as Register, *count)).is_some() {
+                        return Err(Fault::new(Kind::Syntax, *line, format!("the register `{name}` is declared twice")));
                     }
                 }
                 Statement::Instruction(_) => at += 1,
@@ -134,6 +161,24 @@ impl<'a> Decoder<'a, '_> {
             }
         }
         Ok(())
+    }
+
+    fn close(&mut self) -> u64 {
+        let Declarations { outer, parameter_bytes, .. } = self.scopes[self.scope];
+        self.scope = outer.unwrap_or(0);
+        parameter_bytes
+    }
+
+    fn find<T>(&self, get: impl Fn(&Declarations<'a>) -> Option<T>) -> Option<T> {
+        let mut next = Some(self.scope);
+        while let Some(at) = next {
+            let scope = &self.scopes[at];
+            if let Some(found) = get(scope) {
+                return Some(found);
+            }
+            next = scope.outer;
+        }
+        None
     }
 
     fn wrong(&self, what: &str) -> Fault {
@@ -145,30 +190,32 @@ impl<'a> Decoder<'a, '_> {
     }
 
     fn register(&self, name: &str) -> Answer<Register> {
-        self.registers.get(name).copied().ok_or_else(|| self.wrong(&format!("`{name}` is not a register")))
+        self.find(|scope| scope.register(name)).ok_or_else(|| self.wrong(&format!("`{name}` is not a register")))
     }
 
     fn label(&self, operand: &Operand<'a>) -> Answer<usize> {
         let Operand::Name(name) = operand else { return Err(self.wrong("expected a label")) };
-        self.labels.get(name).copied().ok_or_else(|| self.wrong(&format!("`{name}` is not a label")))
+        self.find(|scope| scope.labels.get(name).copied()).ok_or_else(|| self.wrong(&format!("`{name}` is not a label")))
     }
 
     fn source(&self, operand: &Operand<'a>) -> Answer<Source> {
         match operand {
             Operand::Number(number) => Ok(Source::Value(*number)),
+            Operand::Real(bits, bytes) => match self.opcode.rsplit('.').next().and_then(type_of) {
+                Some(ty) if ty.bytes == *bytes => Ok(Source::Value(*bits)),
+                _ => Err(self.wrong("a floating-point constant of another size")),
+            },
             Operand::Name(name) => self.named(name),
             _ => Err(self.wrong("expected a register or a number")),
         }
     }
 
     fn named(&self, name: &str) -> Answer<Source> {
-        if let Some(register) = self.registers.get(name) {
-            return Ok(Source::Register(*register));
+        let declared = |scope: &Declarations<'a>| scope.register(name).map(Source::Register).or_else(|| scope.variables.get(name).copied());
+        if let Some(source) = self.find(declared) {
+            return Ok(source);
         }
-        if let Some(offset) = self.locals.get(name) {
-            return Ok(Source::Local(*offset));
-        }
-        if let Some(address) = self.names.variables.get(name).or_else(|| self.shared.get(name)) {
+        if let Some(address) = self.names.variables.get(name) {
             return Ok(Source::Value(*address));
         }
         if let Some(function) = self.names.functions.get(name) {
@@ -213,15 +260,19 @@ impl<'a> Decoder<'a, '_> {
         let Operand::Memory(name, offset) = operand else { return Err(self.wrong("expected an address in brackets")) };
         let Some(name) = name else { return Ok(Place { space, base: Source::Value(0), offset: *offset }) };
         if space == Space::Parameter {
-            let parameter = self.parameters.get(name).ok_or_else(|| self.wrong(&format!("`{name}` is not a parameter")))?;
-            return Ok(Place { space, base: Source::Value(parameter.offset), offset: *offset });
+            return Ok(Place { space, base: Source::Value(self.offset(name)?), offset: *offset });
         }
         Ok(Place { space, base: self.named(name)?, offset: *offset })
     }
 
     fn parameter(&self, operand: &Operand<'a>) -> Answer<u64> {
         let Operand::Name(name) = operand else { return Err(self.wrong("expected a parameter")) };
-        self.parameters.get(name).map(|parameter| parameter.offset).ok_or_else(|| self.wrong(&format!("`{name}` is not a parameter")))
+        self.offset(name)
+    }
+
+    fn offset(&self, name: &str) -> Answer<u64> {
+        let offset = self.find(|scope| scope.parameters.get(name).map(|parameter| parameter.offset));
+        offset.ok_or_else(|| self.wrong(&format!("`{name}` is not a parameter")))
     }
 
     fn operation(&self, operands: &[Operand<'a>]) -> Answer<Operation> {
@@ -234,8 +285,8 @@ impl<'a> Decoder<'a, '_> {
         let to = || self.target(at(0)?);
         let source = |index: usize| self.source(at(index)?);
         let three = || Ok([source(1)?, source(2)?, source(3)?]);
-        // Subnormal flushing and approximations are not modelled.
-        if has("ftz") || has("approx") || has("bf16") || has("f16") || has("f16x2") {
+        // Subnormal flushing, approximations and saturation are not modelled.
+        if has("sat") && name != "cvt" || has("ftz") || has("approx") || has("bf16") || has("f16") || has("f16x2") {
             return Err(self.unknown());
         }
         let nearest = !modifiers.iter().any(|modifier| ["rz", "rm", "rp"].contains(modifier));
@@ -246,6 +297,7 @@ impl<'a> Decoder<'a, '_> {
             Some(&"wide") => Half::Wide,
             _ => Half::Low,
         };
+        let fence = |scope| Ok(Operation::Fence { scope, acquires: true, releases: true });
         match name {
             "mov" => self.mov(typed()?, at(0)?, at(1)?),
             "add" | "sub" | "addc" | "subc" if has("cc") || name.len() == 4 => Ok(Operation::Carry {
@@ -258,8 +310,8 @@ impl<'a> Decoder<'a, '_> {
                 b: source(2)?,
             }),
             _ if !nearest && name != "cvt" => Err(self.unknown()),
-            "add" if !has("sat") => binary(Binary::Add),
-            "sub" if !has("sat") => binary(Binary::Sub),
+            "add" => binary(Binary::Add),
+            "sub" => binary(Binary::Sub),
             "div" => binary(Binary::Div),
             "rem" => binary(Binary::Rem),
             "min" if !has("NaN") => binary(Binary::Min),
@@ -278,9 +330,10 @@ impl<'a> Decoder<'a, '_> {
             "brev" => unary(Unary::Reverse),
             "sqrt" => unary(Unary::SquareRoot),
             "rcp" => unary(Unary::Reciprocal),
+            "mul" | "mad" if half() == Half::Wide && !ty.is_some_and(|ty| ty.bytes <= 4 && !ty.is_float()) => Err(self.unknown()),
             "mul" => Ok(Operation::Multiply(half(), typed()?, to()?, source(1)?, source(2)?)),
-            "mad" if !has("cc") && !has("sat") => Ok(Operation::MultiplyAdd(half(), typed()?, to()?, three()?)),
-            "fma" => Ok(Operation::FusedMultiplyAdd(typed()?, to()?, three()?)),
+            "mad" if !has("cc") && !typed()?.is_float() => Ok(Operation::MultiplyAdd(half(), typed()?, to()?, three()?)),
+            "fma" | "mad" if !has("cc") => Ok(Operation::FusedMultiplyAdd(typed()?, to()?, three()?)),
             "shf" => Ok(Operation::Funnel {
                 left: has("l"),
                 wraps: has("wrap"),
@@ -310,19 +363,22 @@ impl<'a> Decoder<'a, '_> {
             "ld" | "ldu" | "st" => self.access(name == "st", modifiers, typed()?, operands),
             "atom" | "red" => self.atomic(name == "red", modifiers, typed()?, operands),
             "fence" => match modifiers {
-                ["acq_rel" | "sc" | "acquire" | "release", scope] | [scope] => Ok(Operation::Fence(self.scope(scope)?)),
+                [order @ ("acq_rel" | "sc" | "acquire" | "release"), scope] => {
+                    Ok(Operation::Fence { scope: self.scope(scope)?, acquires: *order != "release", releases: *order != "acquire" })
+                }
+                [scope] => fence(self.scope(scope)?),
                 _ => Err(self.unknown()),
             },
             "membar" => match modifiers {
-                ["cta"] => Ok(Operation::Fence(Scope::Block)),
-                ["gl"] => Ok(Operation::Fence(Scope::Device)),
-                ["sys"] => Ok(Operation::Fence(Scope::System)),
+                ["cta"] => fence(Scope::Block),
+                ["gl"] => fence(Scope::Device),
+                ["sys"] => fence(Scope::System),
                 _ => Err(self.unknown()),
             },
             "bra" => Ok(Operation::Branch(self.label(at(0)?)?)),
             "brx" => {
                 let Operand::Name(table) = at(1)? else { return Err(self.wrong("expected a table")) };
-                let table = self.targets.get(table).ok_or_else(|| self.wrong("the table is missing"))?;
+                let table = self.find(|scope| scope.targets.get(table).cloned()).ok_or_else(|| self.wrong("the table is missing"))?;
                 let targets = table.iter().map(|name| self.label(&Operand::Name(name))).collect::<Answer<_>>()?;
                 Ok(Operation::BranchTable(source(0)?, targets))
             }
@@ -331,7 +387,9 @@ impl<'a> Decoder<'a, '_> {
             "exit" => Ok(Operation::Exit),
             "trap" | "brkpt" => Ok(Operation::Trap),
             "bar" if modifiers == ["warp", "sync"] => Ok(Operation::BarrierWarp(source(0)?)),
-            "bar" | "barrier" if has("sync") && operands.len() == 1 => Ok(Operation::BarrierBlock(source(0)?)),
+            "bar" | "barrier" if has("sync") && operands.len() == 1 => {
+                Ok(Operation::BarrierBlock { number: source(0)?, is_aligned: name == "bar" || has("aligned") })
+            }
             "shfl" if has("sync") => self.shuffle(modifiers, operands),
             "vote" if has("sync") => {
                 let mode = match modifiers.get(1) {
@@ -352,12 +410,19 @@ impl<'a> Decoder<'a, '_> {
     }
 
     fn mov(&self, ty: Type, to: &Operand<'a>, from: &Operand<'a>) -> Answer<Operation> {
+        if let (Operand::Vector(list), _) | (_, Operand::Vector(list)) = (to, from)
+            && (!matches!(list.len(), 2 | 4) || ty.bits() / (list.len() as u32) < 8)
+        {
+            return Err(self.wrong("a vector of another length"));
+        }
         match (to, from) {
             (Operand::Vector(_), _) => Ok(Operation::Unpack(ty, self.targets(to)?, self.source(from)?)),
             (_, Operand::Vector(_)) => Ok(Operation::Pack(ty, self.target(to)?, self.sources(from)?)),
             _ => {
                 let from = match from {
-                    Operand::Name(name) if self.parameters.contains_key(name) => return Err(self.wrong("the address of a parameter")),
+                    Operand::Name(name) if self.find(|scope| scope.parameters.get(name).copied()).is_some() => {
+                        return Err(self.wrong("the address of a parameter"));
+                    }
                     other => self.source(other)?,
                 };
                 Ok(Operation::Unary(Unary::Move, ty, self.target(to)?, from))

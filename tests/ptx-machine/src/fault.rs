@@ -8,7 +8,7 @@ pub enum Kind {
     Syntax,
     /// The opcode is not implemented.
     UnknownOpcode,
-    /// The entry does not exist, or takes another number of arguments.
+    /// The entry does not exist, or takes other arguments, or another number of threads.
     Launch,
     /// An access outside all allocations.
     OutOfBounds,

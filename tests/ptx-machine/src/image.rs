@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::code::Function;
-use crate::decode::{self, Names, place};
+use crate::decode::{self, Names, SHARED_LIMIT, place};
 use crate::fault::{Answer, Fault, Kind};
 use crate::syntax::{self, Value, Variable};
 
@@ -16,6 +16,8 @@ pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
 pub const SHARED: u64 = 0x7d00_0000_0000_0000;
 pub const CODE: u64 = 0x7c00_0000_0000_0000;
 pub const WINDOW: u64 = 1 << 40;
+const GLOBAL_LIMIT: u64 = 1 << 28;
+const THREAD_LIMIT: u64 = 1024;
 
 /// A PTX text: its functions, and memory for its variables.
 #[derive(Debug)]
@@ -45,19 +47,20 @@ impl Image {
         let module = syntax::module(text)?;
         let (mut bytes, mut shared_bytes) = (0, 0);
         let mut offsets = Vec::new();
-        let mut shared = HashMap::new();
+        let mut addresses = HashMap::new();
+        let shared_limit = SHARED_LIMIT * (1 + module.functions.len() as u64);
         for variable in &module.variables {
             if variable.space == ".shared" {
-                shared.insert(variable.name, SHARED + place(&mut shared_bytes, variable.align, variable.bytes));
+                addresses.insert(variable.name, SHARED + place(&mut shared_bytes, shared_limit, variable)?);
             } else {
-                offsets.push((variable, place(&mut bytes, variable.align.max(8), variable.bytes)));
+                bytes = u64::next_multiple_of(bytes, 8);
+                offsets.push((variable, place(&mut bytes, GLOBAL_LIMIT, variable)?));
             }
         }
         let align = offsets.iter().map(|(variable, _)| variable.align).max().unwrap_or(8).max(8);
-        let words = usize::try_from((bytes + align) / 8 + 2).map_err(|_| Fault::new(Kind::Syntax, 1, "variables beyond all memory"))?;
-        let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let memory: Box<[AtomicU64]> = (0..(bytes + align) / 8 + 2).map(|_| AtomicU64::new(0)).collect();
         let base = (memory.as_ptr().expose_provenance() as u64).next_multiple_of(align);
-        let addresses: HashMap<&str, u64> = offsets.iter().map(|(variable, at)| (variable.name, base + at)).collect();
+        addresses.extend(offsets.iter().map(|(variable, at)| (variable.name, base + at)));
         for (variable, at) in &offsets {
             initialise(&memory, base + at, variable, &addresses)?;
         }
@@ -70,7 +73,7 @@ impl Image {
         let names = Names { functions, variables: addresses };
         let functions = defined
             .iter()
-            .map(|function| decode::function(function, &names, &mut shared, &mut shared_bytes))
+            .map(|function| decode::function(function, &names, &mut shared_bytes, shared_limit))
             .collect::<Answer<Vec<_>>>()?;
         let executed = text.lines().map(|_| AtomicBool::new(false)).collect();
         let variables = offsets.iter().map(|(variable, at)| (variable.name.to_owned(), (base + at, variable.bytes))).collect();
@@ -106,12 +109,26 @@ impl Image {
         }
     }
 
-    pub(crate) fn entry(&self, name: &str, arguments: usize) -> Answer<usize> {
+    pub(crate) fn entry(&self, name: &str, arguments: usize, (groups, threads): (u64, u32)) -> Answer<usize> {
         let found = self.functions.iter().position(|function| function.is_entry && function.name == name);
         let index = found.ok_or_else(|| Fault::new(Kind::Launch, 1, format!("no entry `{name}`")))?;
         let function = &self.functions[index];
         if function.parameters.len() != arguments {
             let text = format!("`{name}` takes {} arguments, {arguments} were passed", function.parameters.len());
+            return Err(Fault::new(Kind::Launch, function.line, text));
+        }
+        let threads = u64::from(threads);
+        let syntax::Threads { exactly, most } = function.threads;
+        if groups == 0
+            || threads == 0
+            || threads > most.map_or(THREAD_LIMIT, |most| most.min(THREAD_LIMIT))
+            || exactly.is_some_and(|exactly| exactly != threads)
+        {
+            let text = format!("`{name}` cannot run as {groups} blocks of {threads} threads");
+            return Err(Fault::new(Kind::Launch, function.line, text));
+        }
+        if let Some(parameter) = function.parameters.iter().find(|parameter| parameter.bytes > 8) {
+            let text = format!("`{name}` takes {} bytes by value; the machine passes at most 8", parameter.bytes);
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
         Ok(index)

@@ -1,4 +1,5 @@
 use crate::code::{Function, Parameter, Register, Source, Type};
+use crate::decode::{LOCAL_LIMIT, REGISTER_LIMIT};
 use crate::fault::{Answer, Fault, Kind};
 use crate::image::LOCAL;
 use crate::memory::View;
@@ -16,8 +17,8 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
     BarrierWarp { mask: u32 },
-    BarrierBlock { number: u64 },
-    Shuffle { mode: crate::code::Shuffle, to: Register, valid: Option<Register>, value: u64, lane: u32, clamp: u32, mask: u32 },
+    BarrierBlock { number: u64, is_aligned: bool },
+    Shuffle { mode: crate::code::Shuffle, to: Register, valid: Option<Register>, value: Option<u64>, lane: u32, clamp: u32, mask: u32 },
     Vote { mode: crate::code::Vote, to: Register, answer: bool, mask: u32 },
 }
 
@@ -74,7 +75,7 @@ impl Lane {
     }
 
     fn grow(&mut self, function: &Function) {
-        self.registers.resize(self.first_register + function.registers.len(), 0);
+        self.registers.resize(self.first_register + function.registers, 0);
         self.known.resize(self.registers.len(), false);
         self.parameters.resize(self.first_parameter + function.parameter_bytes as usize, 0);
         self.local.resize(self.first_local + function.local_bytes as usize, 0);
@@ -131,7 +132,11 @@ impl Lane {
     }
 
     pub fn call(&mut self, index: usize, function: &Function, results: &[u64], arguments: &[u64], line: u32) -> Answer {
-        if self.frames.len() == DEPTH {
+        let local = self.local.len().next_multiple_of(16);
+        if self.frames.len() == DEPTH
+            || self.registers.len() + function.registers > REGISTER_LIMIT as usize
+            || (local.max(self.parameters.len()) as u64 + function.local_bytes.max(function.parameter_bytes)) > LOCAL_LIMIT
+        {
             return Err(Fault::new(Kind::OutOfBounds, line, format!("the stack of lane {} is full", self.view.lane.index)));
         }
         if arguments.len() != function.parameters.len() || results.len() != function.results.len() {
@@ -148,7 +153,7 @@ impl Lane {
         });
         self.first_register = self.registers.len();
         self.first_parameter = self.parameters.len();
-        self.first_local = self.local.len().next_multiple_of(16);
+        self.first_local = local;
         self.grow(function);
         for (argument, parameter) in arguments.iter().zip(&function.parameters) {
             self.copy_parameter(caller as u64 + argument, self.first_parameter as u64 + parameter.offset, parameter.bytes);

@@ -25,7 +25,8 @@
 //!
 //! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or overwrites too early for its own
 //! order, and a host's change between two accesses of the machine. Not implemented: rounding other than to nearest (except `cvt` to integers),
-//! approximations, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions.
+//! approximations, saturation, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic shared
+//! memory, parameters beyond 8 bytes.
 
 mod alu;
 mod block;
@@ -73,7 +74,7 @@ impl Device {
     ///
     /// Any lane's first [`Fault`], which ends the block.
     pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
-        let entry = image.entry(entry, arguments.len())?;
+        let entry = image.entry(entry, arguments.len(), (host.groups(), threads))?;
         let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);
         block.run().map_err(|fault| image.explain(fault))
     }

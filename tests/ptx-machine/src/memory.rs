@@ -612,9 +612,13 @@ impl Memory {
         Ok(old)
     }
 
-    pub fn fence(&mut self, order: &mut View, scope: Scope) {
-        acquire(order, scope);
-        self.release(order, scope);
+    pub fn fence(&mut self, order: &mut View, scope: Scope, [acquires, releases]: [bool; 2]) {
+        if acquires {
+            acquire(order, scope);
+        }
+        if releases {
+            self.release(order, scope);
+        }
     }
 
     fn release(&mut self, order: &mut View, scope: Scope) {

@@ -1,6 +1,10 @@
 use crate::fault::{Answer, Fault, Kind};
 use crate::token::{Token, Tokens};
 
+const VARIABLE_LIMIT: u64 = 1 << 28;
+const ALIGN_LIMIT: u64 = 4096;
+const NESTING_LIMIT: u32 = 8;
+
 #[derive(Debug)]
 pub struct Module<'a> {
     pub functions: Vec<Function<'a>>,
@@ -12,13 +16,21 @@ pub struct Function<'a> {
     pub name: &'a str,
     pub line: u32,
     pub is_entry: bool,
+    pub threads: Threads,
     pub returns: Vec<Variable<'a>>,
     pub parameters: Vec<Variable<'a>>,
     pub body: Option<Vec<Statement<'a>>>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Threads {
+    pub exactly: Option<u64>,
+    pub most: Option<u64>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Variable<'a> {
+    pub line: u32,
     pub name: &'a str,
     pub space: &'a str,
     pub align: u64,
@@ -35,9 +47,11 @@ pub enum Value<'a> {
 
 #[derive(Debug)]
 pub enum Statement<'a> {
-    Label(&'a str),
+    Open,
+    Close,
+    Label { name: &'a str, line: u32 },
     Targets(Vec<&'a str>),
-    Registers { name: &'a str, count: Option<u64> },
+    Registers { name: &'a str, count: Option<u64>, line: u32 },
     Variable(Variable<'a>),
     Instruction(Instruction<'a>),
 }
@@ -54,6 +68,7 @@ pub struct Instruction<'a> {
 pub enum Operand<'a> {
     Name(&'a str),
     Number(u64),
+    Real(u64, u8),
     Not(&'a str),
     Memory(Option<&'a str>, u64),
     Vector(Vec<Operand<'a>>),
@@ -100,21 +115,29 @@ pub fn module(text: &str) -> Answer<Module<'_>> {
             }
             Token::Word(".visible" | ".extern" | ".weak" | ".common") => {
                 tokens.next();
+                if tokens.peek().is_none() {
+                    return Err(tokens.wrong("a declaration"));
+                }
             }
             Token::Word(".entry" | ".func") => module.functions.push(function(&mut tokens)?),
             Token::Word(".global" | ".const" | ".shared") => {
                 module.variables.push(variable(&mut tokens)?);
                 tokens.expect(b';')?;
             }
-            Token::Word(".section") => skip_section(&mut tokens),
+            Token::Word(".section") => skip(&mut tokens, b'}')?,
             _ => return Err(tokens.wrong("a directive of a module")),
         }
     }
     Ok(module)
 }
 
-fn skip_section(tokens: &mut Tokens<'_>) {
-    while !matches!(tokens.next(), None | Some(Token::Mark(b'}'))) {}
+fn skip(tokens: &mut Tokens<'_>, end: u8) -> Answer {
+    while !tokens.take(end) {
+        if tokens.next().is_none() {
+            return tokens.expect(end);
+        }
+    }
+    Ok(())
 }
 
 fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
@@ -123,11 +146,24 @@ fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
     let returns = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
     let name = tokens.word()?;
     let parameters = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
-    while matches!(tokens.peek(), Some(Token::Word(_) | Token::Number(_) | Token::Mark(b','))) {
-        tokens.next();
+    let mut threads = Threads::default();
+    while let Some(Token::Word(_) | Token::Number(_) | Token::Mark(b',')) = tokens.peek() {
+        match tokens.next() {
+            Some(Token::Word(".reqntid")) => threads.exactly = Some(product(tokens)?),
+            Some(Token::Word(".maxntid")) => threads.most = Some(product(tokens)?),
+            _ => {}
+        }
     }
     let body = if tokens.take(b';') { None } else { Some(body(tokens)?) };
-    Ok(Function { name, line, is_entry, returns, parameters, body })
+    Ok(Function { name, line, is_entry, threads, returns, parameters, body })
+}
+
+fn product(tokens: &mut Tokens<'_>) -> Answer<u64> {
+    let mut product = tokens.number()?;
+    while tokens.take(b',') {
+        product = product.saturating_mul(tokens.number()?);
+    }
+    Ok(product)
 }
 
 fn parameters<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Variable<'a>>> {
@@ -141,8 +177,9 @@ fn parameters<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Variable<'a>>> {
 }
 
 fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
+    let line = tokens.line();
     let space = tokens.word()?;
-    let (mut align, mut element) = (0, 0);
+    let (mut align, mut element) = (1, 0);
     let name = loop {
         match tokens.word()? {
             ".align" => align = tokens.number()?,
@@ -153,10 +190,10 @@ fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
             name => break name,
         }
     };
-    let mut count = 1;
+    let mut count = 1_u64;
     while tokens.take(b'[') {
         if !tokens.take(b']') {
-            count *= tokens.number()?;
+            count = count.saturating_mul(tokens.number()?);
             tokens.expect(b']')?;
         } else {
             count = 0;
@@ -169,6 +206,7 @@ fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
             let negative = tokens.take(b'-');
             values.push(match tokens.next() {
                 Some(Token::Number(number)) => Value::Number(if negative { number.wrapping_neg() } else { number }),
+                Some(Token::Real(bits, bytes)) if u64::from(bytes) == element && !negative => Value::Number(bits),
                 Some(Token::Word("generic")) => {
                     tokens.expect(b'(')?;
                     let name = tokens.word()?;
@@ -187,8 +225,15 @@ fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
         }
         count = count.max(values.len() as u64);
     }
-    let bytes = element.checked_mul(count).ok_or_else(|| tokens.wrong("a size"))?;
-    Ok(Variable { name, space, align: align.max(element).max(1), bytes, values, element })
+    let bytes = element.saturating_mul(count);
+    let wrong = |what: &str| Err(Fault::new(Kind::Syntax, line, format!("`{name}`: {what}")));
+    if bytes > VARIABLE_LIMIT || bytes == 0 {
+        return wrong("the machine does not implement this size");
+    }
+    if !align.is_power_of_two() || align > ALIGN_LIMIT {
+        return wrong("the alignment is not a power of two up to 4096");
+    }
+    Ok(Variable { line, name, space, align: align.max(element), bytes, values, element })
 }
 
 fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
@@ -201,6 +246,7 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
             Some(Token::Mark(b'{')) => {
                 tokens.next();
                 depth += 1;
+                list.push(Statement::Open);
             }
             Some(Token::Mark(b'}')) => {
                 tokens.next();
@@ -208,6 +254,7 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
                 if depth == 0 {
                     return Ok(list);
                 }
+                list.push(Statement::Close);
             }
             Some(Token::Mark(b';')) => {
                 tokens.next();
@@ -229,7 +276,7 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
                         count = Some(tokens.number()?);
                         tokens.expect(b'>')?;
                     }
-                    list.push(Statement::Registers { name, count });
+                    list.push(Statement::Registers { name, count, line });
                     if !tokens.take(b',') {
                         break;
                     }
@@ -249,11 +296,11 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
                 tokens.expect(b';')?;
                 list.push(Statement::Targets(targets));
             }
-            Some(Token::Word(".pragma")) => while !matches!(tokens.next(), None | Some(Token::Mark(b';'))) {},
+            Some(Token::Word(".pragma")) => skip(tokens, b';')?,
             Some(Token::Word(word)) => {
                 tokens.next();
                 if tokens.take(b':') {
-                    list.push(Statement::Label(word));
+                    list.push(Statement::Label { name: word, line });
                 } else {
                     list.push(Statement::Instruction(instruction(tokens, line, None, word)?));
                 }
@@ -266,7 +313,7 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
 fn instruction<'a>(tokens: &mut Tokens<'a>, line: u32, guard: Option<(&'a str, bool)>, opcode: &'a str) -> Answer<Instruction<'a>> {
     let mut operands = Vec::new();
     while !tokens.take(b';') {
-        operands.push(operand(tokens)?);
+        operands.push(operand(tokens, NESTING_LIMIT)?);
         if !tokens.take(b',') && tokens.peek() != Some(Token::Mark(b';')) {
             return Err(tokens.wrong("`,` or `;`"));
         }
@@ -274,19 +321,21 @@ fn instruction<'a>(tokens: &mut Tokens<'a>, line: u32, guard: Option<(&'a str, b
     Ok(Instruction { line, guard, opcode, operands })
 }
 
-fn operand<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
+fn operand<'a>(tokens: &mut Tokens<'a>, depth: u32) -> Answer<Operand<'a>> {
+    let Some(depth) = depth.checked_sub(1) else { return Err(tokens.wrong("less nesting")) };
     let first = match tokens.next() {
         Some(Token::Word(name)) => Operand::Name(name),
         Some(Token::Number(number)) => Operand::Number(number),
+        Some(Token::Real(bits, bytes)) => Operand::Real(bits, bytes),
         Some(Token::Mark(b'-')) => Operand::Number(tokens.number()?.wrapping_neg()),
         Some(Token::Mark(b'!')) => Operand::Not(tokens.word()?),
         Some(Token::Mark(b'[')) => memory(tokens)?,
-        Some(Token::Mark(b'{')) => Operand::Vector(operands_until(tokens, b'}')?),
-        Some(Token::Mark(b'(')) => Operand::List(operands_until(tokens, b')')?),
+        Some(Token::Mark(b'{')) => Operand::Vector(operands_until(tokens, b'}', depth)?),
+        Some(Token::Mark(b'(')) => Operand::List(operands_until(tokens, b')', depth)?),
         _ => return Err(tokens.wrong("an operand")),
     };
     if tokens.take(b'|') {
-        return Ok(Operand::Pair(Box::new([first, operand(tokens)?])));
+        return Ok(Operand::Pair(Box::new([first, operand(tokens, depth)?])));
     }
     Ok(first)
 }
@@ -320,10 +369,10 @@ fn memory<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
     Ok(Operand::Memory(name, offset))
 }
 
-fn operands_until<'a>(tokens: &mut Tokens<'a>, end: u8) -> Answer<Vec<Operand<'a>>> {
+fn operands_until<'a>(tokens: &mut Tokens<'a>, end: u8, depth: u32) -> Answer<Vec<Operand<'a>>> {
     let mut list = Vec::new();
     while !tokens.take(end) {
-        list.push(operand(tokens)?);
+        list.push(operand(tokens, depth)?);
         if !tokens.take(b',') && tokens.peek() != Some(Token::Mark(end)) {
             return Err(Fault::new(Kind::Syntax, tokens.line(), "an operand list without an end"));
         }

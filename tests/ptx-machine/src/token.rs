@@ -4,6 +4,7 @@ use crate::fault::{Answer, Fault, Kind};
 pub enum Token<'a> {
     Word(&'a str),
     Number(u64),
+    Real(u64, u8),
     Quoted,
     Mark(u8),
 }
@@ -47,7 +48,7 @@ impl<'a> Tokens<'a> {
                     },
                     b'0'..=b'9' => {
                         let length = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
-                        (Token::Number(number(&rest[..length], line)?), length)
+                        (number(&rest[..length], line)?, length)
                     }
                     _ if begins_word(first) => {
                         let length = word_length(rest.as_bytes());
@@ -59,6 +60,9 @@ impl<'a> Tokens<'a> {
                 list.push((token, line));
                 rest = &rest[length..];
             }
+        }
+        if in_comment {
+            return Err(Fault::new(Kind::Syntax, list.last().map_or(1, |(_, line)| *line), "a comment without an end"));
         }
         Ok(Self { list, at: 0 })
     }
@@ -125,7 +129,7 @@ fn word_length(bytes: &[u8]) -> usize {
     length
 }
 
-fn number(text: &str, line: u32) -> Answer<u64> {
+fn number<'a>(text: &str, line: u32) -> Answer<Token<'a>> {
     let digits = text.trim_end_matches('U');
     let parsed = match digits.get(..2) {
         Some("0x" | "0X") => u64::from_str_radix(&digits[2..], 16),
@@ -134,5 +138,10 @@ fn number(text: &str, line: u32) -> Answer<u64> {
         Some(_) if digits.starts_with('0') => u64::from_str_radix(digits, 8),
         _ => digits.parse(),
     };
-    parsed.map_err(|error| Fault::new(Kind::Syntax, line, format!("`{text}` is not a number: {error}")))
+    let bits = parsed.map_err(|error| Fault::new(Kind::Syntax, line, format!("`{text}` is not a number: {error}")))?;
+    Ok(match digits.get(..2) {
+        Some("0f" | "0F") => Token::Real(bits, 4),
+        Some("0d" | "0D") => Token::Real(bits, 8),
+        _ => Token::Number(bits),
+    })
 }

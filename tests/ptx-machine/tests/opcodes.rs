@@ -3,11 +3,10 @@
 mod host;
 
 use std::fmt::Write;
-use std::process::Command;
 
 use ringmem_ptx_machine::{Device, Image};
 
-use host::Memory;
+use host::{Memory, assemble};
 
 const F1: u64 = 0x3f80_0000;
 const F2: u64 = 0x4000_0000;
@@ -126,6 +125,11 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("cvt.s64.s32 %rd9, %r1;", [MIN32, 0, 0], 0xffff_ffff_8000_0000),
     ("cvt.u32.u64 %r9, %rd1;", [0x7_0000_0009, 0, 0], 9),
     ("cvt.s32.s8 %r9, %r1;", [0x80, 0, 0], 0xffff_ff80),
+    ("cvt.s8.s32 %r9, %r1;", [0x80, 0, 0], 0xffff_ff80),
+    ("cvt.s16.u64 %rd9, %rd1;", [0x1_8000, 0, 0], 0xffff_ffff_ffff_8000),
+    ("cvt.rzi.s16.f32 %r9, %f1;", [F_MINUS_2_5, 0, 0], ALL32 - 1),
+    ("cvt.rn.sat.f32.u32 %f9, %r1;", [2, 0, 0], F1),
+    ("cvt.rn.sat.f32.s32 %f9, %r1;", [ALL32, 0, 0], 0),
     ("cvt.u16.u32 %rs9, %r1;", [0x1_2345, 0, 0], 0x2345),
     ("cvt.sat.u8.s32 %r9, %r1;", [300, 0, 0], 255),
     ("cvt.rn.f32.u32 %f9, %r1;", [2, 0, 0], F2),
@@ -147,6 +151,10 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("div.rn.f64 %fd9, %fd1, %fd2;", [D1, F2 << 32, 0], 0x3fe0_0000_0000_0000),
     ("fma.rn.f32 %f9, %f1, %f2, %f3;", [0x3f80_0001, 0x3f7f_ffff, 0xbf80_0000], 0x337f_fffe),
     ("fma.rn.f64 %fd9, %fd1, %fd2, %fd3;", [D3, D3, D1], 0x4024_0000_0000_0000),
+    ("mad.rn.f32 %f9, %f1, %f2, %f3;", [F2, F2, F1], 0x40a0_0000),
+    ("mad.rn.f64 %fd9, %fd1, %fd2, %fd3;", [D3, D3, D1], 0x4024_0000_0000_0000),
+    ("add.f32 %f9, %f1, 0f3F800000;", [F1, 0, 0], F2),
+    ("add.f64 %fd9, %fd1, 0d3FF0000000000000;", [D1, 0, 0], F2 << 32),
     ("min.f32 %f9, %f1, %f2;", [F_NAN, F2, 0], F2),
     ("max.f32 %f9, %f1, %f2;", [F1, F_NAN, 0], F1),
     ("min.f32 %f9, %f1, %f2;", [0, MIN32, 0], MIN32),
@@ -187,6 +195,24 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("mov.u64 %rd8, own;\n cvta.local.u64 %rd8, %rd8;\n st.b64 [%rd8], %rd1;\n ld.local.b64 %rd9, [own];", [9, 0, 0], 9),
     ("ld.global.b64 %rd9, [table+8];", [0; 3], 0x0102),
     ("bra $after;\n mov.u32 %r9, 1;\n$after:\n mov.u32 %r9, 2;", [0; 3], 2),
+    ("mov.u32 %r9, 1;\n{\n.reg .b32 %r9;\n mov.u32 %r9, 2;\n}", [0; 3], 1),
+    (
+        "mov.u32 %r9, 0;
+{
+again:
+ add.s32 %r9, %r9, 1;
+ setp.lt.s32 %p8, %r9, 3;
+ @%p8 bra again;
+}
+{
+again:
+ add.s32 %r9, %r9, 10;
+ setp.lt.s32 %p8, %r9, 20;
+ @%p8 bra again;
+}",
+        [0; 3],
+        23,
+    ),
     ("mov.u32 %r9, 1;\n@%p1 mov.u32 %r9, 2;\n@!%p1 mov.u32 %r9, 3;", [1, 0, 0], 2),
     (
         "{\n.param .b64 given;\n.param .b64 result;\nst.param.b64 [given], %rd1;\ncall.uni (result), twice, (given);\nld.param.b64 %rd9, [result];\n}",
@@ -316,22 +342,20 @@ fn every_opcode_computes_the_isa_result() {
 
 #[test]
 fn ptxas_accepts_every_case() {
-    let Some(ptxas) = std::env::var_os("RINGMEM_PTXAS").filter(|path| !path.is_empty()) else {
-        eprintln!("RINGMEM_PTXAS is not set: the cases are not assembled");
-        return;
-    };
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, target) = (folder.path().join("cases.ptx"), folder.path().join("cases.cubin"));
-    std::fs::write(&source, text()).expect("a file");
-    let output = Command::new(ptxas).args(["-arch=sm_75", "-o"]).args([&target, &source]).output().expect("an assembler");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assemble(&text(), "sm_75");
 }
 
 #[test]
 fn an_unimplemented_opcode_is_named_with_its_line() {
-    for opcode in
-        ["tex.2d.v4.f32.f32 {%f1, %f1, %f1, %f1}, [t, {%f1, %f1}];", "add.rz.f32 %f1, %f1, %f1;", "sin.approx.f32 %f1, %f1;", "frob %f1;"]
-    {
+    for opcode in [
+        "tex.2d.v4.f32.f32 {%f1, %f1, %f1, %f1}, [t, {%f1, %f1}];",
+        "add.rz.f32 %f1, %f1, %f1;",
+        "sin.approx.f32 %f1, %f1;",
+        "frob %f1;",
+        "mul.sat.f32 %f1, %f1, %f1;",
+        "fma.rn.sat.f32 %f1, %f1, %f1, %f1;",
+        "add.f32 %f1, %f1, 0d3FF0000000000000;",
+    ] {
         let text =
             format!(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{{\n .reg .f32 %f<2>;\n {opcode}\n ret;\n}}\n");
         let fault = Image::parse(&text).expect_err("it is not implemented");

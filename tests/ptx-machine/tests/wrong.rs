@@ -12,7 +12,7 @@ const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 fn image(body: &str) -> Image {
     let text = format!(
-        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f(.param .u64 at)\n{{\n\
+        ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry f(.param .u64 at)\n{{\n\
          .reg .pred %p<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.shared .align 8 .b8 tile[256];\n\
          ld.param.u64 %rd1, [at];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 8;\nadd.s64 %rd3, %rd1, %rd2;\n{body}\nret;\n}}\n"
     );
@@ -63,7 +63,8 @@ fn an_unwritten_register_is_reported_when_it_has_an_effect() {
     faults("add.s64 %rd5, %rd4, 1;\nmov.b64 %rd6, %rd5;\nst.b64 [%rd3], %rd6;", Kind::Undefined, 2, "a stored value");
     faults("@%p1 bra $x;\n$x:", Kind::Undefined, 0, "a predicate");
     faults("ld.b64 %rd5, [%rd4];", Kind::Undefined, 0, "an address");
-    faults("shfl.sync.idx.b32 %r3, %r2, 0, 31, -1;", Kind::Undefined, 0, "a shuffle");
+    faults("shfl.sync.idx.b32 %r3, %r1, %r2, 31, -1;", Kind::Undefined, 0, "a shuffle");
+    faults("shfl.sync.idx.b32 %r3, %r2, 0, 31, -1;\nst.b32 [%rd3], %r3;", Kind::Undefined, 1, "a stored value");
     assert!(run("add.s64 %rd5, %rd4, 1;\nsetp.eq.s32 %p1, %r1, 99;\n@%p1 st.b64 [%rd3], %rd5;", 1, 32).is_ok());
 }
 
@@ -85,6 +86,26 @@ fn a_divergent_barrier_is_reported() {
     faults("setp.lt.u32 %p1, %r1, 16;\n@%p1 bar.warp.sync 0xffff0000;", Kind::Divergent, 1, "is not in the mask");
     assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 exit;\nbar.warp.sync -1;\nst.b64 [%rd3], 1;", 1, 32).is_ok());
     assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.warp.sync -1;\nbra $end;\n$low:\nbar.warp.sync -1;\n$end:", 1, 32).is_ok());
+    let aligned = "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.sync 0;\nbra $end;\n$low:\nbar.sync 0;\n$end:";
+    faults(aligned, Kind::Divergent, 5, "at line 16");
+    assert!(run(&aligned.replace("bar.sync", "barrier.sync"), 1, 32).is_ok());
+    assert!(run(&aligned.replace("16;", "32;"), 1, 64).is_ok());
+}
+
+#[test]
+fn a_launch_that_no_device_accepts_is_reported() {
+    let by_value = "@at(.param .align 8 .b8 at[16])";
+    for (header, threads, groups) in
+        [("", 0, 1), ("", 1025, 1), ("", 32, 0), (".reqntid 64, 1", 32, 1), (".maxntid 16", 32, 1), (by_value, 32, 1), ("", 1024, 1)]
+    {
+        let parameters = header.strip_prefix("@at").unwrap_or("(.param .u64 at)");
+        let directives = if header.starts_with('.') { header } else { "" };
+        let text = format!(".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry f{parameters}\n{directives}\n{{ ret; }}\n");
+        let (image, memory) = (Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}")), Memory::zeroed(1));
+        let ended = Device::new(1).run(&image, "f", &[0], &Block { memory: &memory, group: 0, groups }, threads, 1);
+        let expected = if threads == 1024 { Ok(()) } else { Err((Kind::Launch, 4)) };
+        assert_eq!(ended.map_err(|fault| (fault.kind, fault.line)), expected, "{header} {threads} {groups}");
+    }
 }
 
 #[test]
@@ -138,6 +159,8 @@ fn release_and_acquire_order_surrounding_accesses() {
         ("st.relaxed.cta.b64 [%rd1], 1", acquire),
         (release, "ld.relaxed.cta.b64 %rd4, [%rd1]"),
         ("st.b64 [%rd1], 1", acquire),
+        ("fence.acquire.cta;\nst.relaxed.cta.b64 [%rd1], 1", acquire),
+        (release, "ld.relaxed.cta.b64 %rd4, [%rd1];\nfence.release.cta"),
         ("atom.relaxed.gpu.exch.b64 %rd6, [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"),
     ] {
         let fault = passes(store, load).expect_err(store);
