@@ -11,7 +11,8 @@ static PTX: LazyLock<Image> =
 static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::new(0x5eed));
 
 pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
-    DEVICE.run(&PTX, name, arguments, host, 32, 1).unwrap_or_else(|fault| panic!("{fault}"));
+    // Unique among concurrent launches.
+    DEVICE.run(&PTX, name, arguments, host, 32, arguments[0]).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 /// None: a kernel on a device cannot refuse unmapped addresses.

@@ -16,6 +16,7 @@ use crate::memory::{Access, Memory, Random, SHADOW_PAGE, View};
 const WARP: usize = 32;
 const LONGEST_BURST: u64 = 128;
 const LOOK_EVERY: u64 = 8;
+const WAKE_EVERY: u64 = 16;
 const YIELD_EVERY: u64 = 1 << 14;
 
 struct SharedMemory {
@@ -69,7 +70,7 @@ impl<'a> Block<'a> {
     ) -> Self {
         let (number, now) = {
             let mut memory = lock(memory);
-            (memory.begin(), memory.now())
+            (memory.begin(grid), memory.now())
         };
         let lane = |index| {
             let lane = clock::Lane { block: number, index };
@@ -83,7 +84,7 @@ impl<'a> Block<'a> {
     pub fn run(mut self) -> Answer {
         let ended = self.run_lanes();
         let shared = self.shared.as_ref().map(|shared| (shared.base, shared.layout.size() as u64 - 1));
-        lock(self.memory).end(self.number, shared);
+        lock(self.memory).end(self.number, self.host.groups(), ended.as_ref().err(), shared);
         ended
     }
 
@@ -91,8 +92,12 @@ impl<'a> Block<'a> {
         let mut ready = Vec::with_capacity(self.lanes.len());
         let mut steps = 0;
         loop {
+            lock(self.memory).tick(self.grid)?;
+            // Ready lanes may wait for sleeping ones.
+            let wakes = self.random.next().is_multiple_of(WAKE_EVERY);
+            let can_run = |lane: &Lane| matches!(lane.state, State::Ready) || wakes && matches!(lane.state, State::Sleeping(_));
             ready.clear();
-            ready.extend((0..self.lanes.len()).filter(|&lane| matches!(self.lanes[lane].state, State::Ready)));
+            ready.extend((0..self.lanes.len()).filter(|&lane| can_run(&self.lanes[lane])));
             if ready.is_empty() {
                 if !self.wake()? {
                     return Ok(());
@@ -100,6 +105,7 @@ impl<'a> Block<'a> {
                 continue;
             }
             let lane = ready[self.random.next() as usize % ready.len()];
+            self.lanes[lane].state = State::Ready;
             let burst = 1 + self.random.next() % LONGEST_BURST;
             for _ in 0..burst {
                 self.step(lane)?;
@@ -107,7 +113,6 @@ impl<'a> Block<'a> {
                     break;
                 }
             }
-            lock(self.memory).tick();
             if self.random.next().is_multiple_of(LOOK_EVERY) {
                 self.look_around(self.recent.get(), 1, Memory::look_again);
             }

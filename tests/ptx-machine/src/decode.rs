@@ -505,8 +505,9 @@ impl<'a> Decoder<'a, '_> {
                 "param" | "param::entry" | "param::func" => space = Space::Parameter,
                 "local" => space = Space::Local,
                 "shared" | "shared::cta" => space = Space::Shared,
-                "global" | "const" | "nc" | "weak" | "L1::no_allocate" | "L1::evict_last" | "ca" | "cg" | "cs" | "lu" | "wb" => {}
-                "volatile" | "cv" | "wt" | "mmio" => (strong, scope) = (true, Some(Scope::System)),
+                "global" | "const" | "nc" | "weak" | "L1::no_allocate" | "L1::evict_last" | "ca" | "cg" | "cs" | "lu" | "wb" | "cv"
+                | "wt" => {}
+                "volatile" | "mmio" => (strong, scope) = (true, Some(Scope::System)),
                 "relaxed" => strong = true,
                 "acquire" => (strong, acquires) = (true, true),
                 "release" => (strong, releases) = (true, true),

@@ -24,7 +24,9 @@
 //! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
 //!
 //! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or overwrites too early for its own
-//! order, and a host's change between two accesses of the machine. Not implemented: rounding other than to nearest (except `cvt` to integers),
+//! order, and a host's change between two accesses of the machine, or far from all of them. Lanes execute strong accesses in one order, so a missing
+//! fence between them stays invisible, as do state spaces, ids of barriers, and `ld.nc` of written data. False alarms: copies of padding; weak stores
+//! of words that a block accessed at system scope, but no host reads. Not implemented: rounding other than to nearest (except `cvt` to integers),
 //! approximations, saturation, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic shared
 //! memory, parameters beyond 8 bytes.
 
@@ -72,7 +74,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Any lane's first [`Fault`], which ends the block.
+    /// Any lane's first [`Fault`], which ends all blocks of the grid.
     pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
         let entry = image.entry(entry, arguments.len(), (host.groups(), threads))?;
         let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);

@@ -9,7 +9,7 @@
 //!    notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
 //!    less, is reported at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,8 +22,6 @@ use crate::fault::{Answer, Fault, Kind};
 
 const PAGE: u64 = 4096;
 const HIDDEN: usize = 1 << 16;
-/// Words read without acquiring; a fence may turn them into acquires.
-const PENDING: usize = 32;
 
 #[derive(Default)]
 pub struct Hash(u64);
@@ -52,14 +50,22 @@ enum Action {
     Update,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Record {
     lane: Lane,
     step: u32,
     line: u32,
     mask: u8,
-    is_write: bool,
+    kind: Action,
     strength: Strength,
+    /// Each lane's first strong read of this write.
+    observers: Vec<(Lane, u32)>,
+}
+
+impl Record {
+    fn is_write(&self) -> bool {
+        self.kind != Action::Load
+    }
 }
 
 #[derive(Clone, Default)]
@@ -80,11 +86,37 @@ struct Hidden {
     step: u32,
 }
 
-struct Released {
+#[derive(Clone)]
+struct Release {
     clock: Arc<Clock>,
     scope: Scope,
-    lane: Lane,
+    block: u32,
+}
+
+impl Release {
+    fn join(self, list: &mut Vec<Self>) {
+        match list.iter_mut().find(|other| (other.scope, other.block) == (self.scope, self.block)) {
+            Some(other) if Arc::ptr_eq(&other.clock, &self.clock) => {}
+            Some(other) => Arc::make_mut(&mut other.clock).join(&self.clock),
+            None => list.push(self),
+        }
+    }
+}
+
+struct Released {
+    releases: Vec<Release>,
     value: u64,
+}
+
+#[derive(Default)]
+struct Pending {
+    releases: Vec<Release>,
+    host: u64,
+}
+
+struct Running {
+    grid: u64,
+    has_ended: bool,
 }
 
 #[derive(Default)]
@@ -94,7 +126,9 @@ pub struct Memory {
     hidden: Map<u64, Hidden>,
     released: Map<u64, Released>,
     to_host: Option<Arc<Clock>>,
-    blocks: HashSet<u32>,
+    /// Ended blocks stay until their grid ends.
+    blocks: Map<u32, Running>,
+    faults: Vec<(u64, Fault)>,
     next_block: u32,
     pub poison: Option<u8>,
     delayed: Vec<u64>,
@@ -127,9 +161,11 @@ pub const SHADOW_PAGE: usize = PAGE as usize;
 pub struct View {
     pub lane: Lane,
     pub clock: Clock,
-    fence: Option<(Arc<Clock>, Scope)>,
-    pending: Vec<(u64, Arc<Clock>, Scope, Lane)>,
-    pending_host: u64,
+    /// The last fence of at least each scope.
+    fences: [Option<Arc<Clock>>; 3],
+    /// Releasing writes, by word.
+    releases: Map<u64, Vec<Release>>,
+    pending: Map<u64, Pending>,
 }
 
 #[derive(Clone, Copy)]
@@ -215,12 +251,12 @@ impl Access {
 
 impl View {
     pub fn new(lane: Lane, clock: Clock) -> Self {
-        Self { lane, clock, fence: None, pending: Vec::new(), pending_host: 0 }
+        Self { lane, clock, fences: [const { None }; 3], releases: Map::default(), pending: Map::default() }
     }
 }
 
-fn reaches(scope: Scope, a: Lane, b: Lane) -> bool {
-    scope >= Scope::Device || a.block == b.block
+fn reaches(scope: Scope, a: u32, b: u32) -> bool {
+    scope >= Scope::Device || a == b
 }
 
 impl Memory {
@@ -233,22 +269,36 @@ impl Memory {
         self.time
     }
 
-    pub fn begin(&mut self) -> u32 {
-        if self.blocks.is_empty() {
+    pub fn begin(&mut self, grid: u64) -> u32 {
+        if self.blocks.values().all(|block| block.has_ended && block.grid != grid) {
+            self.blocks.clear();
+            self.faults.clear();
             self.pages.clear();
             self.released.clear();
             self.to_host = None;
         }
         self.next_block += 1;
-        self.blocks.insert(self.next_block);
+        self.blocks.insert(self.next_block, Running { grid, has_ended: false });
         self.next_block
     }
 
-    pub fn end(&mut self, block: u32, shared: Option<(NonNull<u8>, u64)>) {
+    pub fn end(&mut self, block: u32, groups: u64, fault: Option<&Fault>, shared: Option<(NonNull<u8>, u64)>) {
         self.show(|hidden| hidden.lane.block == block);
-        self.blocks.remove(&block);
-        if let Some(to_host) = &mut self.to_host {
-            Arc::make_mut(to_host).forget(block);
+        let Some(Running { grid, has_ended }) = self.blocks.get_mut(&block) else { return };
+        *has_ended = true;
+        let grid = *grid;
+        let is_over = |block: &Running| block.grid == grid && block.has_ended;
+        if self.blocks.values().filter(|block| is_over(block)).count() as u64 >= groups {
+            let to_host = &mut self.to_host;
+            self.blocks.retain(|number, block| {
+                if let Some(to_host) = to_host.as_mut().filter(|_| is_over(block)) {
+                    Arc::make_mut(to_host).forget(*number);
+                }
+                !is_over(block)
+            });
+            self.faults.retain(|(faulted, _)| *faulted != grid);
+        } else if let Some(fault) = fault {
+            self.faults.push((grid, fault.clone()));
         }
         if let Some((place, bytes)) = shared {
             let first = place.as_ptr().addr() as u64 / PAGE;
@@ -326,25 +376,31 @@ impl Memory {
         (granule.first, granule.last) = (0, now);
     }
 
-    pub fn tick(&mut self) {
+    /// Fails after a fault of the grid.
+    pub fn tick(&mut self, grid: u64) -> Answer {
+        if let Some((_, fault)) = self.faults.iter().find(|(faulted, _)| *faulted == grid) {
+            return Err(fault.clone());
+        }
         let random = self.random.next();
         if random & 3 == 0 && !self.delayed.is_empty() {
             let number = self.delayed.swap_remove(random as usize / 4 % self.delayed.len());
             let now = self.now();
             self.show_granule(number, now);
         }
+        Ok(())
     }
 
     fn record(&mut self, order: &View, access: &Access, kind: Action) -> Answer {
-        let is_write = kind != Action::Load;
         let record = Record {
             lane: order.lane,
             step: order.clock.get(order.lane),
             line: access.line,
             mask: access.mask(),
-            is_write,
+            kind,
             strength: access.order.strength,
+            observers: Vec::new(),
         };
+        let (is_write, own) = (record.is_write(), order.lane.block);
         let Self { blocks, pages, .. } = self;
         let number = access.granule();
         let page = pages.entry(number * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
@@ -352,22 +408,28 @@ impl Memory {
         let mut race = None;
         let mut mixed = None;
         granule.records.retain(|earlier| {
-            let is_before =
-                earlier.lane == record.lane || order.clock.covers(earlier.lane, earlier.step) || !blocks.contains(&earlier.lane.block);
+            let block = earlier.lane.block;
+            let precedes = |lane, step| lane == order.lane || order.clock.covers(lane, step);
+            let is_before = precedes(earlier.lane, earlier.step)
+                || blocks.get(&block).is_none_or(|block| block.has_ended && blocks.get(&own).is_none_or(|own| own.grid != block.grid))
+                || earlier.observers.iter().any(|(lane, step)| precedes(*lane, *step));
             let both_strong = match (earlier.strength, record.strength) {
-                (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), earlier.lane, record.lane),
+                (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), block, own) && earlier.mask == record.mask,
                 _ => false,
             };
-            if !is_before && !both_strong && (earlier.is_write || is_write) && earlier.mask & record.mask != 0 {
-                race = Some(*earlier);
+            if !is_before && !both_strong && (earlier.is_write() || is_write) && earlier.mask & record.mask != 0 {
+                race = Some(earlier.clone());
             }
             let is_shared = earlier.strength == Strength::Strong(Scope::System) && record.strength != earlier.strength;
-            if kind == Action::Store && is_shared && earlier.lane.block == record.lane.block && earlier.mask & record.mask != 0 {
-                mixed = Some(*earlier);
+            if kind == Action::Store && is_shared && !access.is_private && block == own && earlier.mask & record.mask != 0 {
+                mixed = Some(earlier.clone());
             }
             let weaker = earlier.strength == record.strength || record.strength == Strength::Weak;
-            !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write) && weaker)
+            !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write()) && weaker)
         });
+        if kind != Action::Store && record.strength != Strength::Weak {
+            observe_writes(&mut granule.records, &record);
+        }
         if is_write {
             granule.written |= record.mask;
         }
@@ -397,10 +459,10 @@ impl Memory {
             format!(
                 "data race at {:#x}: {} of lane {} of block {}, and {} of lane {} of block {} at line {}, without order between them",
                 access.address,
-                verb(is_write, record.strength),
-                record.lane.index,
-                record.lane.block,
-                verb(earlier.is_write, earlier.strength),
+                verb(is_write, access.order.strength),
+                order.lane.index,
+                own,
+                verb(earlier.is_write(), earlier.strength),
                 earlier.lane.index,
                 earlier.lane.block,
                 earlier.line,
@@ -453,7 +515,7 @@ impl Memory {
                 format!("loads {} bytes of shared memory that were never written", access.bytes),
             ));
         }
-        let is_first = granule.known == 0;
+        let is_first = mask & !hidden_mask & !granule.known != 0;
         // The times are of known bytes; others were seen earlier.
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
@@ -470,7 +532,7 @@ impl Memory {
         if let Strength::Strong(scope) = access.order.strength {
             self.synchronise(order, access, scope, value);
             if access.order.acquires {
-                acquire(order, scope);
+                acquire(order, scope, Some(access.host()));
             }
         }
         Ok(value)
@@ -483,22 +545,19 @@ impl Memory {
             && released.value == value
         {
             from_lane = true;
-            let effective = scope.min(released.scope);
-            if reaches(effective, order.lane, released.lane) {
-                order.pending.retain(|(word, ..)| *word != key);
-                if order.pending.len() == PENDING {
-                    order.pending.remove(0);
+            for release in &released.releases {
+                let scope = scope.min(release.scope);
+                if reaches(scope, order.lane.block, release.block) {
+                    Release { scope, ..release.clone() }.join(&mut order.pending.entry(key).or_default().releases);
                 }
-                order.pending.push((key, Arc::clone(&released.clock), effective, released.lane));
             }
         }
         if scope == Scope::System {
             let first = self.page(access.granule()).first;
-            order.pending_host = order.pending_host.max(first);
+            let pending = order.pending.entry(key).or_default();
+            pending.host = pending.host.max(first);
             if !from_lane && let Some(to_host) = &self.to_host {
-                let through_host = Arc::clone(to_host);
-                order.pending.retain(|(word, ..)| *word != key);
-                order.pending.push((key, through_host, Scope::System, order.lane));
+                Release { clock: Arc::clone(to_host), scope, block: order.lane.block }.join(&mut pending.releases);
             }
         }
     }
@@ -506,7 +565,7 @@ impl Memory {
     pub fn store(&mut self, order: &mut View, access: &Access, value: u64) -> Answer {
         if access.order.releases {
             let Strength::Strong(scope) = access.order.strength else { return Ok(()) };
-            self.release(order, scope);
+            self.release(order, scope, Some(access.host()));
         }
         self.record(order, access, Action::Store)?;
         let number = access.granule();
@@ -530,21 +589,25 @@ impl Memory {
             self.released.remove(&access.host());
             return;
         };
-        let own = order.fence.as_ref().map(|(clock, fence)| (Arc::clone(clock), scope.min(*fence)));
-        let (clock, scope) = match (own, before) {
-            (None, None) => {
-                self.released.remove(&access.host());
-                return;
+        let mut releases = Vec::new();
+        for release in before.into_iter().flat_map(|before| before.releases) {
+            Release { scope: release.scope.min(scope), ..release }.join(&mut releases);
+        }
+        let mut wider = None;
+        for of in [Scope::System, Scope::Device, Scope::Block].into_iter().filter(|of| *of <= scope) {
+            let Some(fence) = &order.fences[of as usize] else { continue };
+            if wider.replace(fence).is_none_or(|wider| !Arc::ptr_eq(wider, fence)) {
+                Release { clock: Arc::clone(fence), scope: of, block: order.lane.block }.join(&mut releases);
             }
-            (Some(own), None) => own,
-            (None, Some(before)) => (before.clock, before.scope.min(scope)),
-            (Some((own, scope)), Some(before)) => {
-                let mut joined = Clock::clone(&own);
-                joined.join(&before.clock);
-                (Arc::new(joined), scope.min(before.scope))
-            }
-        };
-        self.released.insert(access.host(), Released { clock, scope, lane: order.lane, value });
+        }
+        for release in order.releases.get(&access.host()).into_iter().flatten() {
+            Release { scope: release.scope.min(scope), ..release.clone() }.join(&mut releases);
+        }
+        if releases.is_empty() {
+            self.released.remove(&access.host());
+        } else {
+            self.released.insert(access.host(), Released { releases, value });
+        }
     }
 
     fn put(&mut self, access: &Access, value: u64, now: u64) {
@@ -565,16 +628,16 @@ impl Memory {
         if self.hidden.len() >= HIDDEN {
             self.show(|_| true);
         }
-        if self.hidden.get(&number).is_some_and(|hidden| hidden.lane != order.lane) {
+        let (mask, shift, step) = (access.mask(), access.shift() * 8, order.clock.get(order.lane));
+        // A later release would delay them.
+        if self.hidden.get(&number).is_some_and(|hidden| (hidden.lane, hidden.step) != (order.lane, step)) {
             let now = self.now();
             self.show_granule(number, now);
         }
-        let (mask, shift, step) = (access.mask(), access.shift() * 8, order.clock.get(order.lane));
         let bits = spread(mask);
         let hidden = self.hidden.entry(number).or_insert(Hidden { bytes: 0, mask: 0, lane: order.lane, step });
         hidden.bytes = hidden.bytes & !bits | value << shift & bits;
         hidden.mask |= mask;
-        hidden.step = step;
     }
 
     pub fn update(&mut self, order: &mut View, access: &Access, update: Update, ty: Type, sources: [u64; 2]) -> Answer<u64> {
@@ -582,7 +645,7 @@ impl Memory {
             return Err(Fault::new(Kind::Syntax, access.line, "an update without a scope"));
         };
         if access.order.releases {
-            self.release(order, scope);
+            self.release(order, scope, Some(access.host()));
         }
         let now = self.now();
         self.show_granule(access.granule(), now);
@@ -592,54 +655,90 @@ impl Memory {
                 .ok_or_else(|| Fault::new(Kind::UnknownOpcode, access.line, "the machine does not implement this update"))?;
             if replace(access.place, access.bytes, old, new) {
                 self.record(order, access, Action::Update)?;
+                self.synchronise(order, access, scope, old);
                 let before = self.released.remove(&access.host()).filter(|released| released.value == old);
-                if let Some(before) = &before {
-                    let effective = scope.min(before.scope);
-                    if reaches(effective, order.lane, before.lane) {
-                        order.pending.push((access.host(), Arc::clone(&before.clock), effective, before.lane));
-                    }
-                } else {
-                    self.synchronise(order, access, scope, old);
-                }
                 self.saw(access, new, now);
                 self.carry(order, access, new, before);
                 break old;
             }
         };
         if access.order.acquires {
-            acquire(order, scope);
+            acquire(order, scope, Some(access.host()));
         }
         Ok(old)
     }
 
     pub fn fence(&mut self, order: &mut View, scope: Scope, [acquires, releases]: [bool; 2]) {
         if acquires {
-            acquire(order, scope);
+            acquire(order, scope, None);
         }
         if releases {
-            self.release(order, scope);
+            self.release(order, scope, None);
         }
     }
 
-    fn release(&mut self, order: &mut View, scope: Scope) {
+    fn release(&mut self, order: &mut View, scope: Scope, word: Option<u64>) {
         let clock = Arc::new(order.clock.clone());
         if scope == Scope::System {
             self.show(|hidden| clock.covers(hidden.lane, hidden.step));
             self.release_to_host(&clock);
         }
-        order.fence = Some((clock, scope));
+        match word {
+            Some(word) => {
+                let releases = order.releases.entry(word).or_default();
+                releases.retain(|release| release.scope > scope);
+                releases.push(Release { clock, scope, block: order.lane.block });
+            }
+            None => {
+                order.fences[..=scope as usize].fill(Some(clock));
+                order.releases.retain(|_, releases| releases.iter().any(|release| release.scope > scope));
+            }
+        }
         order.clock.step(order.lane.index);
     }
 }
 
-fn acquire(order: &mut View, scope: Scope) {
-    for (_, clock, effective, from) in std::mem::take(&mut order.pending) {
-        if reaches(scope.min(effective), order.lane, from) {
-            order.clock.join(&clock);
+/// PTX's observation order.
+fn observe_writes(records: &mut Vec<Record>, read: &Record) {
+    for at in (0..records.len()).rev() {
+        let write = &mut records[at];
+        if !write.is_write() || write.mask != read.mask {
+            continue;
+        }
+        let is_last = write.kind == Action::Store;
+        if read.is_write() && write.strength == read.strength {
+            // The update stands for it.
+            records.remove(at);
+        } else if write.lane != read.lane && write.observers.iter().all(|(lane, _)| *lane != read.lane) {
+            write.observers.push((read.lane, read.step));
+        }
+        if is_last {
+            break;
         }
     }
-    if scope == Scope::System {
-        order.clock.host = order.clock.host.max(order.pending_host);
+}
+
+fn acquire(order: &mut View, scope: Scope, word: Option<u64>) {
+    let View { lane, clock, pending, .. } = order;
+    let mut leaves_some = |pending: &mut Pending| {
+        if scope == Scope::System {
+            clock.host = clock.host.max(std::mem::take(&mut pending.host));
+        }
+        pending.releases.retain(|release| {
+            let is_taken = reaches(scope.min(release.scope), lane.block, release.block);
+            if is_taken {
+                clock.join(&release.clock);
+            }
+            !is_taken
+        });
+        pending.host != 0 || !pending.releases.is_empty()
+    };
+    match word {
+        None => pending.retain(|_, pending| leaves_some(pending)),
+        Some(word) => {
+            if pending.get_mut(&word).is_some_and(|pending| !leaves_some(pending)) {
+                pending.remove(&word);
+            }
+        }
     }
-    order.pending_host = 0;
 }

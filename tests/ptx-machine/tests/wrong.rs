@@ -6,7 +6,7 @@ use std::thread;
 
 use ringmem_ptx_machine::{Device, Fault, Image, Kind};
 
-use host::{Block, Memory};
+use host::{Block, Memory, run_blocks};
 
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
@@ -109,6 +109,14 @@ fn a_launch_that_no_device_accepts_is_reported() {
 }
 
 #[test]
+fn a_fault_ends_all_blocks_of_its_grid() {
+    let body = "mov.u32 %r2, %ctaid.x;\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 trap;\n$wait:\nld.acquire.sys.b64 %rd4, [%rd1];\nbra $wait;";
+    for ended in run_blocks(&image(body), &Memory::zeroed(8), 1, 3, 32, || ()) {
+        assert_eq!(ended.map_err(|fault| (fault.kind, fault.line)), Err((Kind::Trap, FIRST + 2)));
+    }
+}
+
+#[test]
 fn a_trap_is_reported() {
     faults("setp.eq.u32 %p1, %r1, 5;\n@%p1 trap;", Kind::Trap, 1, "lane 5");
 }
@@ -122,6 +130,10 @@ fn unordered_accesses_of_two_lanes_are_a_race() {
         let fault = run(shared, seed, 32).map(drop).expect_err("there is no barrier");
         assert!(matches!(fault.kind, Kind::Race | Kind::Unwritten), "{fault}");
     }
+    let load = |load: &str| format!("setp.eq.u32 %p1, %r1, 0;\n@%p1 st.relaxed.cta.b64 [%rd1], 1;\n@!%p1 {load}, [%rd1];");
+    races(&load("ld.cv.b64 %rd4"), [1, 2]);
+    races(&load("ld.relaxed.cta.b32 %r3"), [1, 2]);
+    assert!(SEEDS.iter().all(|seed| run(&load("ld.relaxed.cta.b64 %rd4"), *seed, 32).is_ok()));
     assert!(run("cvt.u64.u32 %rd4, %r1;\nadd.s64 %rd4, %rd4, %rd1;\nst.b8 [%rd4], %r1;", 1, 32).is_ok());
     let barrier = "st.b64 [%rd3], %rd2;\nbar.warp.sync -1;\nxor.b64 %rd4, %rd2, 8;\nadd.s64 %rd4, %rd4, %rd1;\nld.b64 %rd5, [%rd4];";
     assert!(SEEDS.iter().all(|seed| run(barrier, *seed, 32).is_ok()));
@@ -159,6 +171,8 @@ fn release_and_acquire_order_surrounding_accesses() {
         ("st.relaxed.cta.b64 [%rd1], 1", acquire),
         (release, "ld.relaxed.cta.b64 %rd4, [%rd1]"),
         ("st.b64 [%rd1], 1", acquire),
+        ("st.release.cta.b64 [%rd1+8], 1;\nst.relaxed.cta.b64 [%rd1], 1", acquire),
+        (release, "ld.relaxed.cta.b64 %rd4, [%rd1];\nld.acquire.cta.b64 %rd6, [%rd1+8]"),
         ("fence.acquire.cta;\nst.relaxed.cta.b64 [%rd1], 1", acquire),
         (release, "ld.relaxed.cta.b64 %rd4, [%rd1];\nfence.release.cta"),
         ("atom.relaxed.gpu.exch.b64 %rd6, [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"),
@@ -188,9 +202,6 @@ fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
                 thread::yield_now();
             }
             let first = run(0).join().expect("no panic");
-            if first.is_err() {
-                memory.set(0, 1);
-            }
             [first, second.join().expect("no panic")]
         });
         last = ended.into_iter().collect::<Result<Vec<()>, Fault>>().map(|_| memory.word(16));
@@ -204,4 +215,33 @@ fn a_cta_scoped_release_does_not_reach_another_block() {
     assert_eq!(across_blocks("st.release.gpu.b64 [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"), Ok(42));
     let fault = across_blocks("st.release.cta.b64 [%rd1], 1", "ld.acquire.cta.b64 %rd4, [%rd1]").expect_err("the scope is too small");
     assert_eq!(fault.kind, Kind::Race, "{fault}");
+}
+
+#[test]
+fn an_ended_block_is_not_ordered_before_others_of_its_grid() {
+    let image = image("setp.eq.u32 %p1, %r1, 0;\n@%p1 st.b64 [%rd1], 1;");
+    let (memory, device) = (Memory::zeroed(8), Device::new(1));
+    let run = |group, grid| device.run(&image, "f", &[memory.address()], &Block { memory: &memory, group, groups: 2 }, 32, grid);
+    assert_eq!(run(0, 1), Ok(()));
+    assert_eq!(run(1, 1).map_err(|fault| (fault.kind, fault.line)), Err((Kind::Race, FIRST + 1)));
+    assert_eq!(run(0, 2), Ok(()));
+}
+
+#[test]
+fn an_acquire_of_another_word_does_not_order_host_writes() {
+    let wait = "st.relaxed.sys.b64 [%rd1], 1;\n$wait:\nld.relaxed.sys.b64 %rd4, [%rd1+512];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\nld.acquire.sys.b64 %rd5, [%rd1+520];\n\
+                ld.b64 %rd6, [%rd1+768];";
+    let ended = |body: &str, seed| {
+        let memory = Memory::zeroed(256);
+        let ended = run_blocks(&image(body), &memory, seed, 1, 1, || {
+            assert!(memory.waits_for(0, 1));
+            memory.set(96, 7);
+            memory.set(64, 1);
+        });
+        ended[0].clone().map_err(|fault| (fault.kind, fault.line))
+    };
+    for seed in SEEDS {
+        assert_eq!(ended(wait, seed), Err((Kind::Race, FIRST + 6)));
+        assert_eq!(ended(&wait.replace("[%rd1+520]", "[%rd1+512]"), seed), Ok(()));
+    }
 }
