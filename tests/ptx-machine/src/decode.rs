@@ -289,6 +289,12 @@ impl<'a> Decoder<'a, '_> {
         if has("sat") && name != "cvt" || has("ftz") || has("approx") || has("bf16") || has("f16") || has("f16x2") {
             return Err(self.unknown());
         }
+        if known(name).is_some_and(|known| !modifiers.iter().all(|modifier| known.contains(modifier) || type_of(modifier).is_some())) {
+            return Err(self.unknown());
+        }
+        if matches!(name, "mul" | "mad") && ["lo", "hi", "wide"].iter().any(|half| has(half)) == ty.is_some_and(Type::is_float) {
+            return Err(self.unknown());
+        }
         let nearest = !modifiers.iter().any(|modifier| ["rz", "rm", "rp"].contains(modifier));
         let binary = |operation| Ok(Operation::Binary(operation, typed()?, to()?, source(1)?, source(2)?));
         let unary = |operation| Ok(Operation::Unary(operation, typed()?, to()?, source(1)?));
@@ -454,6 +460,9 @@ impl<'a> Decoder<'a, '_> {
             Some(&"xor") => Some(Logic::Xor),
             _ => None,
         };
+        if modifiers.len() != 2 + usize::from(logic.is_some()) {
+            return Err(self.unknown());
+        }
         let [first, a, b, rest @ ..] = operands else { return Err(self.wrong("an operand is missing")) };
         let with = match (logic, rest) {
             (None, []) => None,
@@ -631,6 +640,26 @@ fn type_of(name: &str) -> Option<Type> {
         _ => return None,
     };
     Some(Type { class, bytes })
+}
+
+/// Modifiers beside types; `None` if another function matches all of them.
+fn known(name: &str) -> Option<&'static [&'static str]> {
+    Some(match name {
+        "add" | "sub" | "addc" | "subc" => &["rn", "rz", "rm", "rp", "cc"],
+        "mul" | "mad" => &["lo", "hi", "wide", "rn", "rz", "rm", "rp", "cc"],
+        "fma" | "div" | "sqrt" | "rcp" => &["rn", "rz", "rm", "rp"],
+        "shf" => &["l", "r", "wrap", "clamp"],
+        "cvta" => &["to", "global", "shared", "local", "const", "param"],
+        "brx" => &["idx", "uni"],
+        "bra" | "call" | "ret" => &["uni"],
+        "bar" | "barrier" => &["cta", "warp", "sync", "aligned"],
+        "vote" => &["sync", "ballot", "any", "all", "uni", "pred"],
+        "shfl" => &["sync", "idx", "up", "down", "bfly"],
+        "setp" | "cvt" | "ld" | "ldu" | "st" | "atom" | "red" | "fence" | "membar" | "prefetch" | "prefetchu" | "discard" | "pmevent" => {
+            return None;
+        }
+        _ => &[],
+    })
 }
 
 fn special(name: &str) -> Option<Special> {

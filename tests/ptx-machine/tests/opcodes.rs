@@ -355,11 +355,20 @@ fn an_unimplemented_opcode_is_named_with_its_line() {
         "mul.sat.f32 %f1, %f1, %f1;",
         "fma.rn.sat.f32 %f1, %f1, %f1, %f1;",
         "add.f32 %f1, %f1, 0d3FF0000000000000;",
+        "min.relu.s32 %r1, -5, -7;",
+        "neg.sat.f32 %f1, %f1;",
+        "mul.lo.f32 %f1, %f1, %f1;",
+        "mul.s32 %r1, %r1, %r1;",
+        "add.other.s32 %r1, %r1, %r1;",
+        "setp.lt.other.f32 %p1, %f1, %f1;",
+        "bar.sync.other 0;",
+        "exit.other;",
     ] {
-        let text =
-            format!(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{{\n .reg .f32 %f<2>;\n {opcode}\n ret;\n}}\n");
+        let text = format!(
+            ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{{\n .reg .f32 %f<2>; .reg .b32 %r<2>; .reg .pred %p<2>;\n {opcode}\n ret;\n}}\n"
+        );
         let fault = Image::parse(&text).expect_err("it is not implemented");
-        let name = opcode.split_whitespace().next().unwrap_or_default();
+        let name = opcode.split([' ', ';']).next().unwrap_or_default();
         assert!(fault.line == 7 && fault.text.contains(name), "{fault}");
     }
 }
