@@ -24,11 +24,10 @@
 //! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
 //!
 //! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or overwrites too early for its own
-//! order, and a host's change between two accesses of the machine, or far from all of them. Lanes execute strong accesses in one order, so a missing
-//! fence between them stays invisible, as do state spaces, ids of barriers, and `ld.nc` of written data. False alarms: copies of padding; weak stores
-//! of words that a block accessed at system scope, but no host reads. Not implemented: rounding other than to nearest (except `cvt` to integers),
-//! approximations, saturation, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic shared
-//! memory, parameters beyond 8 bytes.
+//! order, and a host's change between two accesses of the machine, or far from all. Also invisible: a missing fence between strong accesses of
+//! lanes, wrong state spaces and barrier ids, `ld.nc` of written data. False alarms: copies of padding; weak stores of words that a block accessed
+//! at system scope. Not implemented: rounding other than to nearest (except `cvt` to integers), approximations, saturation, `f16`, textures,
+//! clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic shared memory, parameters beyond 8 bytes.
 
 mod alu;
 mod block;
