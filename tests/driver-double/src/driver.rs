@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::block::{Block, Kind};
+use crate::block::{Block, Kind, POISON};
 use crate::call::Needs;
 use crate::code::{Answer, Code};
 use crate::context;
@@ -95,7 +95,7 @@ impl Driver {
                 pools,
                 lost: Lost::default(),
                 violations: Violations::default(),
-                machine: ringmem_ptx_machine::Device::new(settings.seed),
+                machine: ringmem_ptx_machine::Device::new(settings.seed).with_poison(POISON),
                 stage: AtomicU8::new(NEW),
                 gone: AtomicBool::new(false),
                 unsettled: AtomicBool::new(false),
