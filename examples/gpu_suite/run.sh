@@ -28,7 +28,7 @@ initcheck 20
 bench 50
 twin 20
 pools 40
-soak 45'
+soak 65'
 
 usage() {
     echo "run.sh: $1" >&2

@@ -57,10 +57,10 @@ impl CudaBackend {
                 what: "a kernel is running, and cudarc's first stream in a context waits for it: call `context` before the launch",
             });
         }
-        let failed = |error: DriverError| check("CudaContext::new", error.0).err().unwrap_or(Error::Closed { what: "stream" });
-        let context = CudaContext::new(device as usize).map_err(failed)?;
+        let failed = |call| move |error: DriverError| check(call, error.0).err().unwrap_or(Error::Closed { what: "stream" });
+        let context = CudaContext::new(device as usize).map_err(failed("CudaContext::new"))?;
         // The first stream synchronises the context. While one lives, others do not.
-        let stream = context.new_stream().map_err(failed)?;
+        let stream = context.new_stream().map_err(failed("CudaContext::new_stream"))?;
         opened.insert(device, ManuallyDrop::new(stream));
         Ok(context)
     }
