@@ -3,16 +3,20 @@
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words are inline
 //!    assembly. Compiled by `rustc` and assembled; never compiled by Rust-CUDA.
+use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
 
+use crate::{Lanes, back_off_ns};
+
 #[cfg(feature = "rust-cuda")]
-pub use rust_cuda::{DeviceWord, Warp};
+use self::rust_cuda as compiler;
 #[cfg(not(feature = "rust-cuda"))]
-pub use rustc::{DeviceWord, Warp};
+use self::rustc as compiler;
+pub use compiler::DeviceWord;
 
 /// A GPU: an address is a pointer.
 pub struct Device;
@@ -63,6 +67,91 @@ const _: [LayoutDescriptor; 3] = [
     <ringmem_layouts::RingHeader<DeviceWord> as Layout>::DESCRIPTOR,
 ];
 
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+    fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(mask: u32);
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+}
+
+const ALL: u32 = u32::MAX;
+const CLAMP: u32 = 31;
+
+/// The 32 lanes of a warp.
+pub struct Warp;
+
+impl Lanes for Warp {
+    const WIDTH: u32 = 32;
+
+    #[inline(always)]
+    fn lane(&self) -> u32 {
+        let lane: u32;
+        // SAFETY: reads a special register.
+        unsafe { asm!("mov.u32 {}, %laneid;", out(reg32) lane, options(pure, nomem, nostack)) };
+        lane
+    }
+    #[inline(always)]
+    fn group(&self) -> u64 {
+        compiler::group()
+    }
+    #[inline(always)]
+    fn groups(&self) -> u64 {
+        compiler::groups()
+    }
+    #[inline(always)]
+    fn broadcast(&self, value: u64) -> u64 {
+        // SAFETY: all lanes call it, by `Lanes`.
+        let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
+        u64::from(high) << 32 | u64::from(low)
+    }
+    #[inline(always)]
+    fn sum(&self, mut value: u64) -> u64 {
+        let mut distance = 16;
+        while distance > 0 {
+            // SAFETY: as above.
+            let (low, high) =
+                unsafe { (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP)) };
+            value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
+            distance /= 2;
+        }
+        value
+    }
+    #[inline(always)]
+    fn ballot(&self, answer: bool) -> u32 {
+        // SAFETY: all lanes that have not exited call it; the others count as "no".
+        unsafe { vote_ballot_sync(ALL, answer) }
+    }
+    #[inline(always)]
+    fn barrier(&self) {
+        // SAFETY: as in `broadcast`.
+        unsafe { bar_warp_sync(ALL) };
+    }
+    #[inline(always)]
+    fn pause(&self, times: u32) {
+        let ns = back_off_ns(times);
+        if ns > 0 {
+            // SAFETY: sleeps.
+            unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+        }
+    }
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        let now: u64;
+        // SAFETY: reads a special register; volatile: readings never merge.
+        unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
+        now
+    }
+    #[inline(always)]
+    fn remember(&self, control: u64, epoch: u32) {
+        compiler::remember(control, epoch);
+    }
+}
+
 #[cfg(not(feature = "rust-cuda"))]
 mod rustc {
     use core::arch::asm;
@@ -72,7 +161,6 @@ mod rustc {
     use ringmem_layouts::{Counter, Word, control};
 
     use crate::probe::Pairs;
-    use crate::{Lanes, back_off_ns};
 
     use super::Device;
 
@@ -110,95 +198,22 @@ mod rustc {
         }
     }
 
-    #[allow(improper_ctypes)]
-    unsafe extern "unadjusted" {
-        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
-        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
-        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.bar.warp.sync"]
-        fn bar_warp_sync(mask: u32);
-        #[link_name = "llvm.nvvm.vote.ballot.sync"]
-        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+    #[inline(always)]
+    pub fn group() -> u64 {
+        // SAFETY: reads a special register.
+        unsafe { core::arch::nvptx::_block_idx_x() as u64 }
     }
-
-    const ALL: u32 = u32::MAX;
-    const CLAMP: u32 = 31;
-
-    /// The 32 lanes of a warp.
-    pub struct Warp;
-
-    impl Lanes for Warp {
-        const WIDTH: u32 = 32;
-
-        #[inline(always)]
-        fn lane(&self) -> u32 {
-            let lane: u32;
-            // SAFETY: reads a special register.
-            unsafe { asm!("mov.u32 {}, %laneid;", out(reg32) lane, options(pure, nomem, nostack)) };
-            lane
-        }
-        #[inline(always)]
-        fn group(&self) -> u64 {
-            // SAFETY: reads a special register.
-            unsafe { core::arch::nvptx::_block_idx_x() as u64 }
-        }
-        #[inline(always)]
-        fn groups(&self) -> u64 {
-            // SAFETY: reads a special register.
-            unsafe { core::arch::nvptx::_grid_dim_x() as u64 }
-        }
-        #[inline(always)]
-        fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes call it, by `Lanes`.
-            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
-            u64::from(high) << 32 | u64::from(low)
-        }
-        #[inline(always)]
-        fn sum(&self, mut value: u64) -> u64 {
-            let mut distance = 16;
-            while distance > 0 {
-                // SAFETY: as above.
-                let (low, high) = unsafe {
-                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
-                };
-                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
-                distance /= 2;
-            }
-            value
-        }
-        #[inline(always)]
-        fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes that have not exited call it; the others count as "no".
-            unsafe { vote_ballot_sync(ALL, answer) }
-        }
-        #[inline(always)]
-        fn barrier(&self) {
-            // SAFETY: as in `broadcast`.
-            unsafe { bar_warp_sync(ALL) };
-        }
-        #[inline(always)]
-        fn pause(&self, times: u32) {
-            let ns = back_off_ns(times);
-            if ns > 0 {
-                // SAFETY: sleeps.
-                unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
-            }
-        }
-        #[inline(always)]
-        fn now_ns(&self) -> u64 {
-            let now: u64;
-            // SAFETY: reads a special register; volatile: readings never merge.
-            unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
-            now
-        }
-        #[inline(always)]
-        fn remember(&self, control: u64, epoch: u32) {
-            let [place, launch, owner] = row(self.group());
-            launch.store(u64::from(epoch), Relaxed);
-            place.store(control, Relaxed);
-            owner.store(block_number(self.group()), Relaxed);
-        }
+    #[inline(always)]
+    pub fn groups() -> u64 {
+        // SAFETY: reads a special register.
+        unsafe { core::arch::nvptx::_grid_dim_x() as u64 }
+    }
+    #[inline(always)]
+    pub fn remember(control: u64, epoch: u32) {
+        let [place, launch, owner] = row(group());
+        launch.store(u64::from(epoch), Relaxed);
+        place.store(control, Relaxed);
+        owner.store(block_number(group()), Relaxed);
     }
 
     /// For the panic handler: per block, its control block (0 for none), epoch and number. A block reports nothing if another one has
@@ -229,8 +244,8 @@ mod rustc {
     /// The warp notices the exit at its next ballot.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        let [place, epoch, owner] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
-        if place != 0 && owner == block_number(Warp.group()) {
+        let [place, epoch, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
+        if place != 0 && owner == block_number(group()) {
             // SAFETY: a kernel of this block, which still runs, remembered it.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block; this lane exits below.
@@ -293,13 +308,11 @@ mod rustc {
 
 /// For Rust-CUDA's compiler, whose atomic loads are read-modify-writes: words and warps are inline assembly.
 #[cfg(feature = "rust-cuda")]
-pub mod rust_cuda {
+mod rust_cuda {
     use core::arch::asm;
     use core::cell::UnsafeCell;
 
     use ringmem_layouts::Word;
-
-    use crate::Lanes;
 
     /// A shared word at system scope.
     #[repr(transparent)]
@@ -339,92 +352,25 @@ pub mod rust_cuda {
         }
     }
 
-    // `cuda_std`'s shuffles and votes are not marked convergent.
-    #[allow(improper_ctypes)]
-    unsafe extern "C" {
-        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
-        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
-        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
-        #[link_name = "llvm.nvvm.bar.warp.sync"]
-        fn bar_warp_sync(mask: u32);
-        #[link_name = "llvm.nvvm.vote.ballot.sync"]
-        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+    pub fn group() -> u64 {
+        let group: u32;
+        // SAFETY: reads a special register.
+        unsafe { asm!("mov.u32 {}, %ctaid.x;", out(reg32) group, options(pure, nomem, nostack)) };
+        u64::from(group)
     }
-
-    const ALL: u32 = u32::MAX;
-    const CLAMP: u32 = 31;
-
-    macro_rules! special {
-        ($move:literal, $class:ident) => {{
-            let value;
-            // SAFETY: reads a special register.
-            unsafe { asm!($move, out($class) value, options(nomem, nostack)) };
-            value
-        }};
+    pub fn groups() -> u64 {
+        let groups: u32;
+        // SAFETY: as above.
+        unsafe { asm!("mov.u32 {}, %nctaid.x;", out(reg32) groups, options(pure, nomem, nostack)) };
+        u64::from(groups)
     }
-
-    /// The 32 lanes of a warp.
-    pub struct Warp;
-
-    impl Lanes for Warp {
-        const WIDTH: u32 = 32;
-
-        fn lane(&self) -> u32 {
-            special!("mov.u32 {}, %laneid;", reg32)
-        }
-        fn group(&self) -> u64 {
-            let group: u32 = special!("mov.u32 {}, %ctaid.x;", reg32);
-            u64::from(group)
-        }
-        fn groups(&self) -> u64 {
-            let groups: u32 = special!("mov.u32 {}, %nctaid.x;", reg32);
-            u64::from(groups)
-        }
-        fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes call it, by `Lanes`.
-            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
-            u64::from(high) << 32 | u64::from(low)
-        }
-        fn sum(&self, mut value: u64) -> u64 {
-            let mut distance = 16;
-            while distance > 0 {
-                // SAFETY: as above.
-                let (low, high) = unsafe {
-                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
-                };
-                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
-                distance /= 2;
-            }
-            value
-        }
-        fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes call it that have not exited.
-            unsafe { vote_ballot_sync(ALL, answer) }
-        }
-        fn barrier(&self) {
-            // SAFETY: as in `broadcast`.
-            unsafe { bar_warp_sync(ALL) };
-        }
-        fn pause(&self, times: u32) {
-            let ns = crate::back_off_ns(times);
-            if ns > 0 {
-                // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
-                unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
-            }
-        }
-        fn now_ns(&self) -> u64 {
-            special!("mov.u64 {}, %globaltimer;", reg64)
-        }
-        fn remember(&self, _control: u64, _epoch: u32) {}
-    }
+    pub const fn remember(_control: u64, _epoch: u32) {}
 
     #[cfg(feature = "entries")]
     mod entries {
         use ringmem_layouts::kernel::DevicePointer;
 
-        use super::super::Device;
-        use super::Warp;
+        use super::super::{Device, Warp};
         use crate::{ABI, Launch, echo, histogram, persistent};
 
         /// Hash of this image's layouts, compared by the host.

@@ -58,7 +58,7 @@
 #![no_std]
 #![cfg_attr(
     all(target_os = "cuda", not(feature = "rust-cuda")),
-    feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
+    feature(asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
     // Warp intrinsics: inline assembly is not marked convergent.
     allow(internal_features)
 )]
