@@ -587,7 +587,7 @@ fn open_rejects_invalid_regions_with_the_field() {
     assert_eq!(with(RING, 5), AttachError::Corrupt(Corrupt { head: 0, tail: 5, capacity: 4 }));
     assert!(matches!(with(RING + 128, 1), AttachError::Corrupt(_)));
 
-    let error = Memory::open("/dev/null").err().expect("no file").to_string();
+    let error = Memory::open("/dev/null").expect_err("no file").to_string();
     assert_eq!(error, "cannot open /dev/null: not a regular file");
     assert!(matches!(Memory::open(folder.path()).err(), Some(Error::System { path: Some(_), .. })));
     assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::System { path: Some(_), .. })));
