@@ -42,6 +42,11 @@ impl Shared {
         unsafe { Consumer::from_raw(self.memory.place(OUTPUT), self.layout.size()) }.expect("just formatted")
     }
 
+    pub fn output(&self) -> &RingHeader<HostWord> {
+        // SAFETY: formatted by `new`; words.
+        unsafe { self.memory.place(OUTPUT).as_ref() }
+    }
+
     fn counters(&self) -> &Aggregate<HostWord> {
         // SAFETY: initialised by `new`; words.
         unsafe { self.memory.place(0).as_ref() }
@@ -248,9 +253,7 @@ fn bad_counters_and_impossible_indices_are_faults() {
         let counters = shared.memory.address();
         rig.run_image("echo_aggregated", &[counters], &device, |rig| {
             rig.command(Command::ACTIVATE);
-            // SAFETY: a live header of words.
-            let header: &RingHeader<HostWord> = unsafe { shared.memory.place(OUTPUT).as_ref() };
-            Word::store_release(&header.consumer.head, wrong);
+            Word::store_release(&shared.output().consumer.head, wrong);
             rig.send(message(0, 0));
             rig.send(message(0, 1));
             rig.until_state(State::Faulted);

@@ -10,11 +10,12 @@ use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{RingMessage, TelemetryBuffer};
-use ringmem_ptx_machine::{Device as Gpu, Image};
+use ringmem_ptx_machine::{Device as Gpu, Image, Kind};
 
 use crate::aggregated::{self, Shared};
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
+use crate::reader::Reader;
 use crate::rig::{Rig, Shape};
 use crate::{flagged, histogram, paired, reduce, split, transform};
 
@@ -22,6 +23,10 @@ pub type Heard = Result<(), String>;
 
 /// Reads of the clock without progress that show a stuck kernel.
 const PATIENCE: u64 = 1 << 14;
+
+/// Room for every message and for few answers.
+const FEW: Shape = Shape { batch: 8, input: 64, output: 4, start: 0 };
+const MANY: u64 = 16;
 
 pub struct Run<'r> {
     pub image: &'r Image,
@@ -34,6 +39,7 @@ pub struct Watch {
     reads: AtomicU64,
     running: AtomicU64,
     has_left: AtomicBool,
+    is_read: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -83,8 +89,37 @@ impl KernelHost for Watched<'_> {
     }
 }
 
+struct Reading<'w> {
+    device: &'w (dyn KernelHost + Sync),
+    watch: &'w Watch,
+}
+
+impl KernelHost for Reading<'_> {
+    /// Nothing after the conversation, so that the reader leaves.
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        self.watch.is_read.store(true, Relaxed);
+        (!self.watch.is_over.load(Relaxed)).then(|| self.device.translate(address, bytes))?
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn pause(&self, times: u32) {
+        self.device.pause(times);
+    }
+}
+
 impl Run<'_> {
-    pub fn hold<'g>(&self, device: &(dyn KernelHost + Sync), groups: &'g [Vec<u64>], host: impl FnOnce(&Watch) -> Heard) -> Heard {
+    pub fn hold(&self, device: &(dyn KernelHost + Sync), groups: &[Vec<u64>], host: impl FnOnce(&Watch) -> Heard) -> Heard {
+        self.hold_read(device, groups, None, host)
+    }
+
+    pub fn hold_read<'g>(
+        &self,
+        device: &(dyn KernelHost + Sync),
+        groups: &'g [Vec<u64>],
+        reader: Option<&Reader<'_>>,
+        host: impl FnOnce(&Watch) -> Heard,
+    ) -> Heard {
         let count = groups.len() as u64;
         let (gpu, watch) = (&Gpu::new(self.seed), &Watch { running: AtomicU64::new(count), ..Watch::default() });
         thread::scope(|scope| {
@@ -98,11 +133,20 @@ impl Run<'_> {
                     ended
                 })
             };
+            let reading = reader.map(|reader| {
+                scope.spawn(move || {
+                    let ended = gpu.peer().run(Reader::image(), Reader::NAME, &reader.arguments(), &Reading { device, watch }, 1, 2);
+                    ended.or_else(|fault| if fault.kind == Kind::OutOfBounds { Ok(()) } else { Err(fault) })
+                })
+            });
+            while reading.is_some() && !watch.is_read.load(Relaxed) {
+                thread::yield_now();
+            }
             let running: Vec<_> = (0..).zip(groups).map(group).collect();
             let heard = host(watch);
             watch.is_over.store(true, Relaxed);
-            let ended: Vec<_> = running.into_iter().map(|group| group.join().expect("the machine does not panic")).collect();
-            ended.into_iter().try_for_each(|ended| ended.map_err(|fault| fault.to_string())).and(heard)
+            let ended = running.into_iter().chain(reading).map(|group| group.join().expect("the machine does not panic"));
+            ended.collect::<Vec<_>>().into_iter().try_for_each(|ended| ended.map_err(|fault| fault.to_string())).and(heard)
         })
     }
 
@@ -119,6 +163,45 @@ impl Run<'_> {
             let processed = host(rig, watch)?;
             end(rig, watch, processed)
         })
+    }
+
+    /// A lane reads the answers to what the host sent before.
+    fn read<I: RingMessage, O: RingMessage>(
+        &self,
+        device: &Device,
+        rigs: &mut [Rig<'_, I, O>],
+        more: &[u64],
+        reader: &Reader<'_>,
+    ) -> Heard {
+        rigs.iter_mut().for_each(|rig| _ = rig.control.command(Command::ACTIVATE));
+        let groups: Vec<_> = rigs.iter().map(|rig| arguments(rig, more)).collect();
+        self.hold_read(device, &groups, Some(reader), |watch| {
+            let mut last = 0;
+            watch.until("the last answer", |progress| {
+                let read = reader.head.load(Acquire);
+                if std::mem::replace(&mut last, read) != read {
+                    progress();
+                }
+                (read == reader.count).then_some(())
+            })?;
+            let each = reader.count / rigs.len() as u64;
+            rigs.iter_mut().try_for_each(|rig| end(rig, watch, each))
+        })
+    }
+
+    /// As [`read`](Self::read), from an index ring of few slots. `memories` hold what the kernel works on.
+    fn read_all<I: RingMessage, O: RingMessage>(
+        &self,
+        memories: impl IntoIterator<Item = (u64, u64)>,
+        more: &[u64],
+        messages: &[I],
+    ) -> Heard {
+        let memory = FEW.memory::<I, O>();
+        let device = Device::new(memories.into_iter().chain([memory.range()]));
+        let mut rig = Rig::<I, O>::new(&memory, FEW);
+        let reader = Reader::of(rig.output, messages.len() as u64);
+        assert_eq!(rig.sender.push_slice(messages).ok(), Some(messages.len()));
+        self.read(&device, &mut [rig], more, &reader)
     }
 }
 
@@ -180,7 +263,7 @@ pub fn echo(run: &Run<'_>) -> Heard {
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
-    Ok(())
+    run.read_all::<Echo, Echo>([], &[], &(0..MANY).map(message).collect::<Vec<_>>())
 }
 
 pub fn echo_split(run: &Run<'_>) -> Heard {
@@ -192,7 +275,11 @@ pub fn echo_split(run: &Run<'_>) -> Heard {
         let device = Device::new([far.range(), near.range()]);
         run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
-    Ok(())
+    let (far, near) = (FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>());
+    let (mut rig, host) = split::rigs(&far, &near, FEW);
+    (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
+    let (reader, more) = (Reader::of_split(host.output, rig.output, MANY), split::apart(&rig, &host));
+    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &more, &reader)
 }
 
 fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Option<Echo>) -> Result<u64, String> {
@@ -225,7 +312,14 @@ pub fn echo_flagged(run: &Run<'_>) -> Heard {
             })
         })?;
     }
-    Ok(())
+    let (of_rig, of_rings) = (FEW.memory::<Echo, Echo>(), flagged::memory(FEW));
+    let rig = Rig::<Echo, Echo>::new(&of_rig, FEW);
+    let mut rings = flagged::Rings::new(&of_rings, FEW, &rig);
+    assert_eq!(rings.sender.push_slice(&(0..MANY).map(message).collect::<Vec<_>>()), Ok(MANY as usize));
+    let output_at = rig.block.output_ring.load(Relaxed) - of_rings.address();
+    // SAFETY: formatted by `new`; words.
+    let reader = Reader::of_flagged(unsafe { of_rings.place(output_at).as_ref() }, MANY);
+    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut [rig], &[], &reader)
 }
 
 pub fn echo_paired(run: &Run<'_>) -> Heard {
@@ -250,6 +344,15 @@ pub fn echo_paired(run: &Run<'_>) -> Heard {
 
 pub fn echo_aggregated(run: &Run<'_>) -> Heard {
     const GROUPS: usize = 2;
+    let shared = Shared::new(FEW.output, 0);
+    let memories = [FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>()];
+    let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
+    let mut rigs = [Rig::<Echo, Echo>::new(&memories[0], FEW), Rig::<Echo, Echo>::new(&memories[1], FEW)];
+    for (rig, group) in rigs.iter_mut().zip(0..) {
+        aggregated::joins(rig, &shared, group);
+        (0..MANY).for_each(|id| rig.sender.push(aggregated::message(group, id)).expect("room"));
+    }
+    run.read(&device, &mut rigs, &[shared.memory.address()], &Reader::of(shared.output(), 2 * MANY))?;
     // A poll of the output's head, which would order the input as well, never happens: the ring holds every answer.
     for (input, output, count) in [(4, 4, 40), (64, 256, 80)] {
         let shape = Shape { batch: 8, input, ..Shape::default() };
@@ -310,7 +413,9 @@ pub fn histogram(run: &Run<'_>) -> Heard {
             return Err("the totals are wrong".to_owned());
         }
     }
-    Ok(())
+    let ground = histogram::Ground::new(&data);
+    let chunks: Vec<_> = (0..15).map(|id| Chunk { id, offset: id * 200, length: 200, first_word: id * 25 }).collect();
+    run.read_all::<Chunk, Counted>([ground.data.range(), ground.work.range()], &ground.arguments(), &chunks)
 }
 
 pub fn reduce(run: &Run<'_>) -> Heard {
@@ -332,7 +437,10 @@ pub fn reduce(run: &Run<'_>) -> Heard {
         let more = [data.address(), 4800, rows.address()];
         run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &pairs, |_| true))?;
     }
-    Ok(())
+    let rows = Bytes::zeroed(size_of::<Rows>());
+    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
+    let more = [data.address(), 4800, rows.address()];
+    run.read_all::<Reduce, Reduced>([data.range(), rows.range()], &more, &requests)
 }
 
 pub fn transform(run: &Run<'_>) -> Heard {
@@ -354,5 +462,7 @@ pub fn transform(run: &Run<'_>) -> Heard {
         };
         run.serve(&device, &mut rig, &[data.address(), 4000], |rig, watch| exchange(rig, watch, beats, &pairs, is_changed))?;
     }
-    Ok(())
+    let data = Bytes::of(&before);
+    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
+    run.read_all::<Apply, Applied>([data.range()], &[data.address(), 4000], &requests)
 }

@@ -21,6 +21,7 @@ mod memory;
 #[path = "../persistent/paired.rs"]
 mod paired;
 mod probes;
+mod reader;
 #[path = "../persistent/reduce.rs"]
 mod reduce;
 #[path = "../persistent/rig.rs"]

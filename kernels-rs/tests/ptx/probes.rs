@@ -8,6 +8,7 @@ use ringmem_layouts::image::KernelHost;
 
 use crate::conversations::{Heard, Run};
 use crate::memory::{Bytes, Device};
+use crate::reader::Reader;
 
 const MODES: [u64; 4] = [mode::RELAXED, mode::PUBLISH, mode::RELEASE, mode::PAIR];
 
@@ -75,5 +76,10 @@ pub fn publish(run: &Run<'_>) -> Heard {
             return Err("the time is seen before the last number".to_owned());
         }
     }
-    Ok(())
+    let memory = Bytes::zeroed(probe::BYTES as usize);
+    let [time, unused] = words(&memory).0;
+    let reader = Reader::of_word(time, unused);
+    run.hold_read(&Device::new([memory.range()]), &[vec![memory.address(), 35, mode::RELAXED]], Some(&reader), |watch| {
+        watch.until("the time", |_| (time.load(Acquire) != 0).then_some(()))
+    })
 }

@@ -65,12 +65,12 @@ impl<'a> Block<'a> {
         arguments: &[u64],
         host: &'a dyn KernelHost,
         memory: &'a Mutex<Memory>,
-        (threads, grid): (u32, u64),
+        (threads, grid, is_peer): (u32, u64, bool),
         seed: u64,
     ) -> Self {
         let (number, now) = {
             let mut memory = lock(memory);
-            (memory.begin(grid), memory.now())
+            (memory.begin(grid, is_peer), memory.now())
         };
         let lane = |index| {
             let lane = clock::Lane { block: number, index };

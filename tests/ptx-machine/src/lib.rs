@@ -24,10 +24,11 @@
 //! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
 //!
 //! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or overwrites too early for its own
-//! order, and a host's change between two accesses of the machine, or far from all. Also invisible: a missing fence between strong accesses of
-//! lanes, wrong state spaces and barrier ids, `ld.nc` of written data. False alarms: copies of padding; weak stores of words that a block accessed
-//! at system scope. Not implemented: rounding other than to nearest (except `cvt` to integers), approximations, saturation, `f16`, textures,
-//! clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic shared memory, parameters beyond 8 bytes.
+//! order (a lane of [`Device::peer`] in the host's place reveals it), and a host's change between two accesses of the machine, or far from all.
+//! Also invisible: a missing fence between strong accesses of lanes, wrong state spaces and barrier ids, `ld.nc` of written data. False alarms:
+//! copies of padding; weak stores of words that a block accessed at system scope. Not implemented: rounding other than to nearest (except `cvt` to
+//! integers), approximations, saturation, `f16`, textures, clusters, asynchronous copies, matrix instructions, grids of several dimensions, dynamic
+//! shared memory, parameters beyond 8 bytes.
 
 mod alu;
 mod block;
@@ -41,7 +42,7 @@ mod memory;
 mod syntax;
 mod token;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ringmem_layouts::image::KernelHost;
 
@@ -50,15 +51,16 @@ pub use image::Image;
 
 /// The memory model's state, shared by all blocks.
 pub struct Device {
-    memory: Mutex<memory::Memory>,
+    memory: Arc<Mutex<memory::Memory>>,
     seed: u64,
+    is_peer: bool,
 }
 
 impl Device {
     /// Creates a device with a lane order from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { memory: Mutex::new(memory::Memory::new(seed)), seed }
+        Self { memory: Arc::new(Mutex::new(memory::Memory::new(seed))), seed, is_peer: false }
     }
 
     /// Makes loads of memory that holds this byte, unwritten by lanes, a [`Kind::Unwritten`] fault.
@@ -66,6 +68,12 @@ impl Device {
     pub fn with_poison(self, byte: u8) -> Self {
         self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).poison = Some(byte);
         self
+    }
+
+    /// Returns another device with the same memory: device scope does not reach from one to the other. Its grids have other numbers.
+    #[must_use]
+    pub fn peer(&self) -> Self {
+        Self { memory: Arc::clone(&self.memory), seed: self.seed, is_peer: !self.is_peer }
     }
 
     /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `grid` numbers the launch.
@@ -76,7 +84,7 @@ impl Device {
     /// Any lane's first [`Fault`], which ends all blocks of the grid.
     pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
         let entry = image.entry(entry, arguments.len(), (host.groups(), threads))?;
-        let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);
+        let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid, self.is_peer), self.seed);
         block.run().map_err(|fault| image.explain(fault))
     }
 }

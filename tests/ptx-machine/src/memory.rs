@@ -76,6 +76,8 @@ struct Granule {
     first: u64,
     last: u64,
     line: u32,
+    /// What the host had acquired at most, when its value was first seen.
+    host: Option<Arc<Clock>>,
     records: Vec<Record>,
 }
 
@@ -255,8 +257,15 @@ impl View {
     }
 }
 
+/// Set in the numbers of a peer device's blocks.
+const PEER: u32 = 1 << 31;
+
 fn reaches(scope: Scope, a: u32, b: u32) -> bool {
-    scope >= Scope::Device || a == b
+    match scope {
+        Scope::Block => a == b,
+        Scope::Device => (a ^ b) & PEER == 0,
+        Scope::System => true,
+    }
 }
 
 impl Memory {
@@ -269,7 +278,7 @@ impl Memory {
         self.time
     }
 
-    pub fn begin(&mut self, grid: u64) -> u32 {
+    pub fn begin(&mut self, grid: u64, is_peer: bool) -> u32 {
         if self.blocks.values().all(|block| block.has_ended && block.grid != grid) {
             self.blocks.clear();
             self.faults.clear();
@@ -278,8 +287,9 @@ impl Memory {
             self.to_host = None;
         }
         self.next_block += 1;
-        self.blocks.insert(self.next_block, Running { grid, has_ended: false });
-        self.next_block
+        let number = self.next_block | if is_peer { PEER } else { 0 };
+        self.blocks.insert(number, Running { grid, has_ended: false });
+        number
     }
 
     pub fn end(&mut self, block: u32, groups: u64, fault: Option<&Fault>, shared: Option<(NonNull<u8>, u64)>) {
@@ -325,7 +335,7 @@ impl Memory {
     }
 
     pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
-        let now = self.now();
+        let (now, host) = (self.now(), self.to_host.clone());
         let first = place.as_ptr().expose_provenance() as u64;
         for address in (first.next_multiple_of(8)..(first + bytes) & !7).step_by(8) {
             let Some(place) = pointer(address) else { continue };
@@ -333,6 +343,7 @@ impl Memory {
             if granule.known == 0 {
                 (granule.seen, granule.known) = (read(place, 8), u8::MAX);
                 (granule.first, granule.last) = (now, now);
+                granule.host.clone_from(&host);
             }
         }
     }
@@ -373,7 +384,7 @@ impl Memory {
         let granule = self.page(number);
         granule.seen = hidden.bytes & bits;
         granule.known = hidden.mask;
-        (granule.first, granule.last) = (0, now);
+        (granule.first, granule.last, granule.host) = (0, now, None);
     }
 
     /// Fails after a fault of the grid.
@@ -480,7 +491,7 @@ impl Memory {
             let bits = spread(hidden.mask);
             (hidden_mask, value) = (hidden.mask, raw & !bits | hidden.bytes & bits);
         }
-        let poison = self.poison;
+        let (poison, host) = (self.poison, self.to_host.clone());
         let granule = self.page(access.granule());
         let compared = spread(mask & granule.known & !hidden_mask);
         let changed = (raw ^ granule.seen) & compared != 0;
@@ -520,7 +531,7 @@ impl Memory {
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
         if changed || is_first {
-            granule.first = now;
+            (granule.first, granule.host) = (now, host);
         }
         (granule.last, granule.line) = (now, access.line);
         Ok((value & spread(mask)) >> (access.shift() * 8))
@@ -553,11 +564,11 @@ impl Memory {
             }
         }
         if scope == Scope::System {
-            let first = self.page(access.granule()).first;
+            let Granule { first, host, .. } = self.page(access.granule());
             let pending = order.pending.entry(key).or_default();
-            pending.host = pending.host.max(first);
-            if !from_lane && let Some(to_host) = &self.to_host {
-                Release { clock: Arc::clone(to_host), scope, block: order.lane.block }.join(&mut pending.releases);
+            pending.host = pending.host.max(*first);
+            if !from_lane && let Some(clock) = host.clone() {
+                Release { clock, scope, block: order.lane.block }.join(&mut pending.releases);
             }
         }
     }
@@ -620,7 +631,7 @@ impl Memory {
         let granule = self.page(access.granule());
         granule.seen = value << shift & bits;
         granule.known = mask;
-        (granule.first, granule.last, granule.line) = (0, now, access.line);
+        (granule.first, granule.last, granule.line, granule.host) = (0, now, access.line, None);
     }
 
     fn hide(&mut self, order: &View, access: &Access, value: u64) {
