@@ -2,6 +2,7 @@
 
 mod host;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use ringmem_ptx_machine::{Device, Image};
@@ -29,6 +30,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("mov.b64 {%r8, %r9}, %rd1;", [0x5_0000_0003, 0, 0], 5),
     ("mov.b32 %r9, {%rs1, %rs2};", [0x1234, 0xabcd, 0], 0xabcd_1234),
     ("mov.pred %p9, -1;", [0; 3], 1),
+    ("mov.b16 %rs9, 0xfffe;", [0; 3], 0xfffe),
     ("add.s64 %rd9, %rd1, %rd2;", [ALL, 2, 0], 1),
     ("add.s32 %r9, %r1, %r2;", [ALL32, 2, 0], 1),
     ("add.s16 %rs9, %rs1, %rs2;", [0xffff, 2, 0], 1),
@@ -58,16 +60,20 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("rem.s64 %rd9, %rd1, %rd2;", [ALL - 6, 4, 0], ALL - 2),
     ("min.u64 %rd9, %rd1, %rd2;", [ALL, 1, 0], 1),
     ("min.s64 %rd9, %rd1, %rd2;", [ALL, 1, 0], ALL),
+    ("min.u32 %r9, %r1, %r2;", [ALL32, 1, 0], 1),
+    ("max.u64 %rd9, %rd1, %rd2;", [ALL, 1, 0], ALL),
     ("max.u32 %r9, %r1, %r2;", [ALL32, 1, 0], ALL32),
     ("max.s32 %r9, %r1, %r2;", [ALL32, 1, 0], 1),
     ("and.b64 %rd9, %rd1, %rd2;", [0xff0, 0x0ff, 0], 0xf0),
     ("or.b32 %r9, %r1, %r2;", [0xf0, 0x0f, 0], 0xff),
+    ("or.b64 %rd9, %rd1, %rd2;", [MIN64, 0x0f, 0], MIN64 | 0x0f),
     ("xor.b64 %rd9, %rd1, -1;", [1, 0, 0], ALL - 1),
     ("xor.b16 %rs9, %rs1, %rs2;", [0xff00, 0x0ff0, 0], 0xf0f0),
     ("not.b32 %r9, %r1;", [1, 0, 0], ALL32 - 1),
     ("not.b64 %rd9, %rd1;", [0, 0, 0], ALL),
     ("not.pred %p9, %p1;", [1, 0, 0], 0),
     ("and.pred %p9, %p1, %p1;", [1, 0, 0], 1),
+    ("setp.eq.b32 %p8, %r2, 2;\n or.pred %p9, %p1, %p8;", [0, 2, 0], 1),
     ("xor.pred %p9, %p1, %p1;", [1, 0, 0], 0),
     ("neg.s32 %r9, %r1;", [1, 0, 0], ALL32),
     ("neg.s64 %rd9, %rd1;", [MIN64, 0, 0], MIN64),
@@ -104,6 +110,13 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("lop3.b32 %r9, %r1, %r2, %r3, 0x80;", [0xf0, 0xcc, 0xaa], 0x80),
     ("setp.eq.b64 %p9, %rd1, %rd2;", [5, 5, 0], 1),
     ("setp.ne.b32 %p9, %r1, %r2;", [5, 5, 0], 0),
+    ("setp.ne.b64 %p9, %rd1, %rd2;", [MIN64, 0, 0], 1),
+    ("setp.ne.b16 %p9, %rs1, %rs2;", [0x1_0005, 5, 0], 0),
+    ("setp.eq.b32 %p9, %r1, %r2;", [MIN64 | 5, 5, 0], 1),
+    ("setp.gt.u32 %p9, %r1, %r2;", [ALL32, 1, 0], 1),
+    ("setp.gt.u64 %p9, %rd1, %rd2;", [5, 5, 0], 0),
+    ("setp.ge.u64 %p9, %rd1, %rd2;", [ALL, 1, 0], 1),
+    ("setp.le.u64 %p9, %rd1, %rd2;", [5, 5, 0], 1),
     ("setp.lt.u64 %p9, %rd1, %rd2;", [ALL, 1, 0], 0),
     ("setp.lt.s64 %p9, %rd1, %rd2;", [ALL, 1, 0], 1),
     ("setp.gt.s32 %p9, %r1, %r2;", [1, ALL32, 0], 1),
@@ -121,6 +134,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("setp.geu.f64 %p9, %fd1, %fd2;", [D1, D3, 0], 0),
     ("selp.b64 %rd9, %rd1, %rd2, %p1;", [3, 4, 0], 3),
     ("selp.b32 %r9, %r1, %r2, %p1;", [2, 4, 0], 4),
+    ("selp.b16 %rs9, %rs1, %rs2, %p1;", [2, 0x1_0004, 0], 4),
     ("cvt.u64.u32 %rd9, %r1;", [ALL, 0, 0], ALL32),
     ("cvt.s64.s32 %rd9, %r1;", [MIN32, 0, 0], 0xffff_ffff_8000_0000),
     ("cvt.u32.u64 %r9, %rd1;", [0x7_0000_0009, 0, 0], 9),
@@ -131,6 +145,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("cvt.rn.sat.f32.u32 %f9, %r1;", [2, 0, 0], F1),
     ("cvt.rn.sat.f32.s32 %f9, %r1;", [ALL32, 0, 0], 0),
     ("cvt.u16.u32 %rs9, %r1;", [0x1_2345, 0, 0], 0x2345),
+    ("cvt.u32.u16 %r9, %rs1;", [0x1_8000, 0, 0], 0x8000),
     ("cvt.sat.u8.s32 %r9, %r1;", [300, 0, 0], 255),
     ("cvt.rn.f32.u32 %f9, %r1;", [2, 0, 0], F2),
     ("cvt.rn.f64.s64 %fd9, %rd1;", [3, 0, 0], D3),
@@ -147,6 +162,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("add.rn.f32 %f9, %f1, %f2;", [F1, F1, 0], F2),
     ("add.f32 %f9, %f1, %f2;", [F1, F_NAN, 0], F_NAN),
     ("sub.rn.f64 %fd9, %fd1, %fd2;", [D3, D1, 0], F2 << 32),
+    ("add.rn.f64 %fd9, %fd1, %fd2;", [D1, D1, 0], F2 << 32),
     ("mul.rn.f32 %f9, %f1, %f2;", [F2, F_MINUS_2_5, 0], 0xc0a0_0000),
     ("div.rn.f64 %fd9, %fd1, %fd2;", [D1, F2 << 32, 0], 0x3fe0_0000_0000_0000),
     ("fma.rn.f32 %f9, %f1, %f2, %f3;", [0x3f80_0001, 0x3f7f_ffff, 0xbf80_0000], 0x337f_fffe),
@@ -173,11 +189,25 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("st.b8 [%rd4+3], %r1;\n ld.s8 %r9, [%rd4+3];", [0x80, 0, 0], 0xffff_ff80),
     ("st.b16 [%rd4+2], %rs1;\n ld.u16 %r9, [%rd4+2];", [0x1_8000, 0, 0], 0x8000),
     ("st.v2.b64 [%rd4], {%rd1, %rd2};\n ld.v4.b32 {_, %r8, %r9, _}, [%rd4];", [1, 2, 0], 2),
+    ("st.b32 [%rd4], %r1;\n ld.b8 %rs9, [%rd4+1];", [0x8765_4321, 0, 0], 0x43),
+    ("st.v4.b32 [%rd4], {%r1, %r2, %r3, %r1};\n ld.v2.b64 {%rd8, %rd9}, [%rd4];", [1, 2, 3], 0x1_0000_0003),
+    ("st.relaxed.sys.v2.u64 [%rd4], {%rd1, %rd2};\n ld.relaxed.sys.v2.u64 {%rd8, %rd9}, [%rd4];", [1, 2, 0], 2),
+    ("st.release.sys.b64 [%rd4], %rd1;\n fence.acq_rel.sys;\n ld.relaxed.sys.b64 %rd9, [%rd4];", [5, 0, 0], 5),
     ("st.relaxed.sys.b64 [%rd4], %rd1;\n ld.acquire.sys.b64 %rd9, [%rd4];", [5, 0, 0], 5),
     ("st.release.gpu.b32 [%rd4], %r1;\n fence.sc.gpu;\n ld.relaxed.gpu.b32 %r9, [%rd4];", [5, 0, 0], 5),
     ("st.volatile.b32 [%rd4], %r1;\n membar.sys;\n ld.volatile.b32 %r9, [%rd4];", [5, 0, 0], 5),
     ("st.b64 [%rd4], %rd1;\n atom.add.u64 %rd9, [%rd4], %rd2;", [5, 6, 0], 5),
     ("st.b64 [%rd4], %rd1;\n red.add.u64 [%rd4], %rd2;\n ld.b64 %rd9, [%rd4];", [5, 6, 0], 11),
+    (
+        "cvta.to.global.u64 %rd8, %rd4;\n st.b64 [%rd4], %rd1;\n red.release.gpu.global.add.u64 [%rd8], %rd2;\n ld.b64 %rd9, [%rd4];",
+        [5, 6, 0],
+        11,
+    ),
+    (
+        "cvta.to.global.u64 %rd8, %rd4;\n st.b64 [%rd4], %rd1;\n atom.relaxed.gpu.global.cas.b64 %rd7, [%rd8], %rd1, %rd2;\n ld.b64 %rd9, [%rd4];",
+        [5, 6, 0],
+        6,
+    ),
     ("st.b32 [%rd4], %r1;\n atom.relaxed.sys.cas.b32 %r8, [%rd4], %r1, %r2;\n ld.b32 %r9, [%rd4];", [5, 6, 0], 6),
     ("st.b32 [%rd4], %r1;\n atom.acq_rel.gpu.cas.b32 %r9, [%rd4], %r2, %r3;", [5, 6, 7], 5),
     ("st.b32 [%rd4], %r1;\n atom.exch.b32 %r8, [%rd4], %r2;\n ld.b32 %r9, [%rd4];", [5, 6, 0], 6),
@@ -195,6 +225,12 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("mov.u64 %rd8, own;\n cvta.local.u64 %rd8, %rd8;\n st.b64 [%rd8], %rd1;\n ld.local.b64 %rd9, [own];", [9, 0, 0], 9),
     ("ld.global.b64 %rd9, [table+8];", [0; 3], 0x0102),
     ("bra $after;\n mov.u32 %r9, 1;\n$after:\n mov.u32 %r9, 2;", [0; 3], 2),
+    ("mov.u32 %r9, 2;\n bra.uni $after;\n mov.u32 %r9, 1;\n$after:", [0; 3], 2),
+    (
+        "targets: .branchtargets $zero, $one, $zero;\n brx.idx %r1, targets;\n$zero:\n mov.u32 %r9, 7;\n bra $after;\n$one:\n mov.u32 %r9, 8;\n$after:",
+        [1, 0, 0],
+        8,
+    ),
     ("mov.u32 %r9, 1;\n{\n.reg .b32 %r9;\n mov.u32 %r9, 2;\n}", [0; 3], 1),
     (
         "mov.u32 %r9, 0;
@@ -343,6 +379,21 @@ fn every_opcode_computes_the_isa_result() {
 #[test]
 fn ptxas_accepts_every_case() {
     assemble(&text(), "sm_75");
+}
+
+fn opcodes(text: &str) -> BTreeSet<&str> {
+    let statements = text.lines().flat_map(|line| line.split([';', '{', '}']));
+    let firsts = statements.filter_map(|statement| statement.split_whitespace().find(|word| !word.starts_with('@')));
+    firsts.filter(|word| word.starts_with(|first: char| first.is_ascii_lowercase()) && !word.ends_with([',', ':'])).collect()
+}
+
+#[test]
+fn every_opcode_of_the_image_has_a_case() {
+    let text = text();
+    let cases = opcodes(&text);
+    let without: Vec<&str> =
+        opcodes(include_str!("../../../kernels-rs/ptx/ringmem.ptx")).into_iter().filter(|opcode| !cases.contains(opcode)).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 #[test]
