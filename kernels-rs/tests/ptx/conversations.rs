@@ -136,7 +136,9 @@ impl Run<'_> {
             let reading = reader.map(|reader| {
                 scope.spawn(move || {
                     let ended = gpu.peer().run(Reader::image(), Reader::NAME, &reader.arguments(), &Reading { device, watch }, 1, 2);
-                    ended.or_else(|fault| if fault.kind == Kind::OutOfBounds { Ok(()) } else { Err(fault) })
+                    let ended = ended.or_else(|fault| if fault.kind == Kind::OutOfBounds { Ok(()) } else { Err(fault) });
+                    watch.has_left.fetch_or(ended.is_err(), Release);
+                    ended
                 })
             });
             while reading.is_some() && !watch.is_read.load(Relaxed) {
@@ -257,16 +259,22 @@ fn echoes(count: u64) -> Vec<(Echo, Echo)> {
 }
 
 pub fn echo(run: &Run<'_>) -> Heard {
+    run.read_all::<Echo, Echo>([], &[], &(0..MANY).map(message).collect::<Vec<_>>())?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 80, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
-    run.read_all::<Echo, Echo>([], &[], &(0..MANY).map(message).collect::<Vec<_>>())
+    Ok(())
 }
 
 pub fn echo_split(run: &Run<'_>) -> Heard {
+    let (far, near) = (FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>());
+    let (mut rig, host) = split::rigs(&far, &near, FEW);
+    (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
+    let (reader, more) = (Reader::of_split(host.output, rig.output, MANY), split::apart(&rig, &host));
+    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &more, &reader)?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
@@ -275,11 +283,7 @@ pub fn echo_split(run: &Run<'_>) -> Heard {
         let device = Device::new([far.range(), near.range()]);
         run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
-    let (far, near) = (FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>());
-    let (mut rig, host) = split::rigs(&far, &near, FEW);
-    (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
-    let (reader, more) = (Reader::of_split(host.output, rig.output, MANY), split::apart(&rig, &host));
-    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &more, &reader)
+    Ok(())
 }
 
 fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Option<Echo>) -> Result<u64, String> {
@@ -292,6 +296,14 @@ fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Opt
 }
 
 pub fn echo_flagged(run: &Run<'_>) -> Heard {
+    let (of_rig, of_rings) = (FEW.memory::<Echo, Echo>(), flagged::memory(FEW));
+    let rig = Rig::<Echo, Echo>::new(&of_rig, FEW);
+    let mut rings = flagged::Rings::new(&of_rings, FEW, &rig);
+    assert_eq!(rings.sender.push_slice(&(0..MANY).map(message).collect::<Vec<_>>()), Ok(MANY as usize));
+    let output_at = rig.block.output_ring.load(Relaxed) - of_rings.address();
+    // SAFETY: formatted by `new`; words.
+    let reader = Reader::of_flagged(unsafe { of_rings.place(output_at).as_ref() }, MANY);
+    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut [rig], &[], &reader)?;
     for (capacity, count, slice) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), flagged::memory(shape));
@@ -312,14 +324,7 @@ pub fn echo_flagged(run: &Run<'_>) -> Heard {
             })
         })?;
     }
-    let (of_rig, of_rings) = (FEW.memory::<Echo, Echo>(), flagged::memory(FEW));
-    let rig = Rig::<Echo, Echo>::new(&of_rig, FEW);
-    let mut rings = flagged::Rings::new(&of_rings, FEW, &rig);
-    assert_eq!(rings.sender.push_slice(&(0..MANY).map(message).collect::<Vec<_>>()), Ok(MANY as usize));
-    let output_at = rig.block.output_ring.load(Relaxed) - of_rings.address();
-    // SAFETY: formatted by `new`; words.
-    let reader = Reader::of_flagged(unsafe { of_rings.place(output_at).as_ref() }, MANY);
-    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut [rig], &[], &reader)
+    Ok(())
 }
 
 pub fn echo_paired(run: &Run<'_>) -> Heard {
@@ -392,6 +397,9 @@ pub fn echo_aggregated(run: &Run<'_>) -> Heard {
 
 pub fn histogram(run: &Run<'_>) -> Heard {
     let data = histogram::noise(3000, 1);
+    let ground = histogram::Ground::new(&data);
+    let chunks: Vec<_> = (0..15).map(|id| Chunk { id, offset: id * 200, length: 200, first_word: id * 25 }).collect();
+    run.read_all::<Chunk, Counted>([ground.data.range(), ground.work.range()], &ground.arguments(), &chunks)?;
     for (capacity, beats) in [(4, 0), (64, 4)] {
         let (mut sums, mut bytes, mut checksum) = (vec![0; 256], 0, 0_u64);
         let mut pairs = Vec::new();
@@ -413,9 +421,7 @@ pub fn histogram(run: &Run<'_>) -> Heard {
             return Err("the totals are wrong".to_owned());
         }
     }
-    let ground = histogram::Ground::new(&data);
-    let chunks: Vec<_> = (0..15).map(|id| Chunk { id, offset: id * 200, length: 200, first_word: id * 25 }).collect();
-    run.read_all::<Chunk, Counted>([ground.data.range(), ground.work.range()], &ground.arguments(), &chunks)
+    Ok(())
 }
 
 pub fn reduce(run: &Run<'_>) -> Heard {
@@ -428,6 +434,10 @@ pub fn reduce(run: &Run<'_>) -> Heard {
             (request, Reduced { id, ..reduce::slow(part, Number::Whole) })
         })
         .collect();
+    let rows = Bytes::zeroed(size_of::<Rows>());
+    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
+    let more = [data.address(), 4800, rows.address()];
+    run.read_all::<Reduce, Reduced>([data.range(), rows.range()], &more, &requests)?;
     for (capacity, beats) in [(4, 0), (64, 4)] {
         let rows = Bytes::zeroed(size_of::<Rows>());
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
@@ -437,10 +447,7 @@ pub fn reduce(run: &Run<'_>) -> Heard {
         let more = [data.address(), 4800, rows.address()];
         run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &pairs, |_| true))?;
     }
-    let rows = Bytes::zeroed(size_of::<Rows>());
-    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
-    let more = [data.address(), 4800, rows.address()];
-    run.read_all::<Reduce, Reduced>([data.range(), rows.range()], &more, &requests)
+    Ok(())
 }
 
 pub fn transform(run: &Run<'_>) -> Heard {
@@ -448,6 +455,9 @@ pub fn transform(run: &Run<'_>) -> Heard {
     let operation = Operation::Add(200);
     let pairs: Vec<_> =
         (0..25).map(|id| (Apply { id, offset: id * 160, length: 160, operation: operation.word() }, Applied { id, status: 0 })).collect();
+    let data = Bytes::of(&before);
+    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
+    run.read_all::<Apply, Applied>([data.range()], &[data.address(), 4000], &requests)?;
     for (capacity, beats) in [(4, 0), (64, 4)] {
         let data = Bytes::of(&before);
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
@@ -462,7 +472,5 @@ pub fn transform(run: &Run<'_>) -> Heard {
         };
         run.serve(&device, &mut rig, &[data.address(), 4000], |rig, watch| exchange(rig, watch, beats, &pairs, is_changed))?;
     }
-    let data = Bytes::of(&before);
-    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
-    run.read_all::<Apply, Applied>([data.range()], &[data.address(), 4000], &requests)
+    Ok(())
 }
