@@ -14,6 +14,7 @@ use held::Held;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Uses};
+use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory, Pinned};
 use ringmem::stream::Stream;
 use zerocopy::FromZeros;
@@ -214,18 +215,15 @@ fn an_arena_waits_for_a_pending_free() {
     assert_eq!(free, 4096);
 }
 
-#[test]
-fn a_fill_that_panics_half_queued_keeps_its_memory() {
+/// `fill` panics at its `number`th log entry, then frees the memory.
+fn assert_half_queued_fills_keep_their_memory(fill: impl Fn(&Stream, Arena<Pinned>, u64) -> (bool, bool)) {
     let struck = (1..).find(|&number| {
         let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let arena = Arena::new(Pinned::new(&backend, 0), 4096, 64).expect("room");
-        let target = Buffer::<[u32; 3], _>::new(arena.clone(), 4).expect("room");
         let held = Held::new(&backend, &stream);
-        strike(number);
-        let filled = catch_unwind(AssertUnwindSafe(|| drop(stream.fill(target, .., [1, 2, 3]))));
-        let has_struck = has_struck();
-        assert_eq!(filled.is_err(), has_struck);
+        let (has_panicked, has_struck) = fill(&stream, arena.clone(), number);
+        assert_eq!(has_panicked, has_struck);
         let next = Buffer::<[u32; 3], _>::new(arena, 4).expect("room");
         held.let_go();
         stream.synchronize().expect("done");
@@ -233,4 +231,24 @@ fn a_fill_that_panics_half_queued_keeps_its_memory() {
         !has_struck
     });
     assert!(struck > Some(3), "a copy of the element, and two of the doubled elements");
+}
+
+#[test]
+fn a_fill_that_panics_half_queued_keeps_its_memory() {
+    assert_half_queued_fills_keep_their_memory(|stream, arena, number| {
+        let target = Buffer::<[u32; 3], _>::new(arena, 4).expect("room");
+        strike(number);
+        (catch_unwind(AssertUnwindSafe(|| drop(stream.fill(target, .., [1, 2, 3])))).is_err(), has_struck())
+    });
+}
+
+#[test]
+fn a_managed_fill_that_panics_half_queued_keeps_its_memory() {
+    assert_half_queued_fills_keep_their_memory(|stream, arena, number| {
+        let manager = MemoryManager::new(arena);
+        let id = manager.create::<[u32; 3]>("a", 4, BufferConfig::new().with_bytes(0, 4096).with_async(true)).expect("room");
+        let mut lease = manager.lease_mut(id).expect("nobody else");
+        strike(number);
+        (catch_unwind(AssertUnwindSafe(|| lease.fill_on(stream, .., [1, 2, 3]))).is_err(), has_struck())
+    });
 }
