@@ -12,7 +12,7 @@ mod pod;
 mod reference;
 
 #[cfg(feature = "checksum")]
-pub use checksum::crc32c;
+pub use checksum::{crc32c, crc32c_append};
 pub use error::HeaderError;
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
 #[cfg(feature = "bytemuck")]

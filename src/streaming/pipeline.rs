@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use ringmem_layouts::message::crc32c_append;
+
 use super::backoff::Backoff;
 use super::flight::{Flight, State};
 use super::source::fill;
@@ -141,7 +143,7 @@ impl<'r, 'j> Run<'r, 'j> {
             return Ok(false);
         }
         if self.job.checksums {
-            self.sums[0] = crc32c::crc32c_append(self.sums[0], &bytes[..length]);
+            self.sums[0] = crc32c_append(self.sums[0], &bytes[..length]);
         }
         self.launch(staging, length)?;
         Ok(true)
@@ -327,7 +329,7 @@ impl<'r, 'j> Run<'r, 'j> {
             }
         }
         if self.job.checksums {
-            self.sums[1] = crc32c::crc32c_append(self.sums[1], bytes);
+            self.sums[1] = crc32c_append(self.sums[1], bytes);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use ringmem::Image;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Options;
+use ringmem::message::crc32c_append;
 use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
@@ -127,7 +128,7 @@ impl Straight {
     fn see(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let Some(operation) = self.operation else {
-            self.sum = crc32c::crc32c_append(self.sum, bytes);
+            self.sum = crc32c_append(self.sum, bytes);
             return;
         };
         let mut part = [0; 4096];
@@ -135,7 +136,7 @@ impl Straight {
             let part = &mut part[..bytes.len()];
             part.copy_from_slice(bytes);
             part.iter_mut().for_each(|byte| *byte = operation.apply(*byte));
-            self.sum = crc32c::crc32c_append(self.sum, part);
+            self.sum = crc32c_append(self.sum, part);
         }
     }
 }
