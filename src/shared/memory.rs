@@ -142,8 +142,7 @@ impl Memory {
     fn map(fd: OwnedFd) -> Result<Self> {
         let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
         let (least, len) = (Plan::new().size(), u64::try_from(stat.st_size).unwrap_or(0));
-        // Only a regular file has a meaningful size.
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || len < least {
+        if len < least {
             return Err(AttachError::TooSmall { needed: least, got: len }.into());
         }
         let mapping = Arc::new(Mapping::new(fd.as_fd(), len)?);
