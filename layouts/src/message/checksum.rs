@@ -31,7 +31,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// Returns the [`crc32c`] of the bytes with this sum, followed by `bytes`.
+/// Returns the [`crc32c()`] of the bytes with this sum, followed by `bytes`.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
