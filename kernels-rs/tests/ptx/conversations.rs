@@ -10,7 +10,7 @@ use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{RingMessage, TelemetryBuffer};
-use ringmem_ptx_machine::{Device as Gpu, Image, Kind};
+use ringmem_ptx_machine::{Device as Gpu, Image};
 
 use crate::aggregated::{self, Shared};
 use crate::echo::message;
@@ -135,8 +135,7 @@ impl Run<'_> {
             };
             let reading = reader.map(|reader| {
                 scope.spawn(move || {
-                    let ended = gpu.peer().run(Reader::image(), Reader::NAME, &reader.arguments(), &Reading { device, watch }, 1, 2);
-                    let ended = ended.or_else(|fault| if fault.kind == Kind::OutOfBounds { Ok(()) } else { Err(fault) });
+                    let ended = reader.run(&gpu.peer(), &Reading { device, watch });
                     watch.has_left.fetch_or(ended.is_err(), Release);
                     ended
                 })

@@ -3,8 +3,9 @@
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{HostWord, RingHeader};
-use ringmem_ptx_machine::Image;
+use ringmem_ptx_machine::{Device, Fault, Image, Kind};
 
 /// Waits until the word at `poll + slot * stride` is above `(index & kept) << shift`, loads the slot, then releases it.
 static IMAGE: LazyLock<Image> = LazyLock::new(|| {
@@ -70,12 +71,6 @@ fn address<T>(place: &T) -> u64 {
 }
 
 impl<'r> Reader<'r> {
-    pub const NAME: &'static str = "reader";
-
-    pub fn image() -> &'static Image {
-        &IMAGE
-    }
-
     /// Of a ring from index 0: the kernel writes the tail of `written` and polls the head of `polled`, before the slots.
     pub fn of_split(written: &RingHeader<HostWord>, polled: &'r RingHeader<HostWord>, count: u64) -> Self {
         let [capacity, bytes, offset] =
@@ -101,8 +96,11 @@ impl<'r> Reader<'r> {
         Self { head, count: 1, rest: [address(word), 0, u64::MAX, 0, 0, 0, 0] }
     }
 
-    pub fn arguments(&self) -> [u64; 9] {
+    /// Ends well if `host` refuses an address.
+    pub fn run(&self, gpu: &Device, host: &dyn KernelHost) -> Result<(), Fault> {
         let [poll, stride, kept, shift, slots, bytes, mask] = self.rest;
-        [poll, stride, kept, shift, address(self.head), slots, bytes, mask, self.count]
+        let arguments = [poll, stride, kept, shift, address(self.head), slots, bytes, mask, self.count];
+        let ended = gpu.run(&IMAGE, "reader", &arguments, host, 1, 2);
+        ended.or_else(|fault| if fault.kind == Kind::OutOfBounds { Ok(()) } else { Err(fault) })
     }
 }

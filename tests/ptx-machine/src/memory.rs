@@ -491,7 +491,7 @@ impl Memory {
             let bits = spread(hidden.mask);
             (hidden_mask, value) = (hidden.mask, raw & !bits | hidden.bytes & bits);
         }
-        let (poison, host) = (self.poison, self.to_host.clone());
+        let poison = self.poison;
         let granule = self.page(access.granule());
         let compared = spread(mask & granule.known & !hidden_mask);
         let changed = (raw ^ granule.seen) & compared != 0;
@@ -530,10 +530,12 @@ impl Memory {
         // The times are of known bytes; others were seen earlier.
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
-        if changed || is_first {
-            (granule.first, granule.host) = (now, host);
-        }
         (granule.last, granule.line) = (now, access.line);
+        if changed || is_first {
+            granule.first = now;
+            let host = self.to_host.clone();
+            self.page(access.granule()).host = host;
+        }
         Ok((value & spread(mask)) >> (access.shift() * 8))
     }
 
