@@ -210,8 +210,11 @@ fn a_full_output_ring_lets_the_deadline_expire() {
         rig.send(message(1));
         rig.command(Command::DRAIN);
         rig.until_beats(2);
-        device.advance(1_001);
-        rig.until_state(State::Faulted);
+        // It may begin after these beats.
+        until("the deadline expires", || {
+            device.advance(1_001);
+            rig.state() == Some(State::Faulted)
+        });
         assert_eq!(rig.received(), [message(0)]);
     });
     assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
