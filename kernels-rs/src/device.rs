@@ -85,7 +85,8 @@ const CLAMP: u32 = 31;
 /// The 32 lanes of a warp.
 pub struct Warp;
 
-impl Lanes for Warp {
+// SAFETY: a block is one warp, whose lanes `%laneid` numbers; `bar.warp.sync` waits for all of them and orders their accesses.
+unsafe impl Lanes for Warp {
     const WIDTH: u32 = 32;
 
     #[inline(always)]
@@ -258,16 +259,16 @@ mod rustc {
     // Rust has no two-word atomic here.
     impl Pairs for Device {
         #[inline(always)]
-        fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
+        unsafe fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines or `Pair`; relaxed at system scope.
+            // SAFETY: two live words, aligned to 16 by the caller's promise; relaxed at system scope.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
             [low, high]
         }
         #[inline(always)]
-        fn store_pair(pair: &[DeviceWord; 2], [low, high]: [u64; 2]) {
+        unsafe fn store_pair(pair: &[DeviceWord; 2], [low, high]: [u64; 2]) {
             // SAFETY: as above.
             unsafe {
                 asm!("st.relaxed.sys.v2.u64 [{}], {{{}, {}}};", in(reg64) pair.as_ptr(), in(reg64) low, in(reg64) high, options(nostack));

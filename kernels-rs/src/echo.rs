@@ -28,7 +28,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
     const ACCOUNTS: bool = ACCOUNTS;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         // SAFETY: every lane does this, and nothing else, with this batch.
         unsafe { batch.return_all(lanes) };
         0

@@ -179,7 +179,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     type Output = Counted;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Chunk, Counted, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Chunk, Counted, M>) -> u64 {
         let share = Share { lane: lanes.lane(), width: L::WIDTH };
         let mut refused = 0;
         let mut index = 0;

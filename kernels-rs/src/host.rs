@@ -26,7 +26,8 @@ impl Machine for Simulated<'_> {
 /// A group of one thread.
 pub struct Single<'a>(pub &'a dyn KernelHost);
 
-impl Lanes for Single<'_> {
+// SAFETY: one thread, with the number 0; no other lane writes before a barrier.
+unsafe impl Lanes for Single<'_> {
     const WIDTH: u32 = 1;
 
     fn lane(&self) -> u32 {
@@ -59,11 +60,11 @@ impl Lanes for Single<'_> {
 
 impl Pairs for Simulated<'_> {
     // The flag is stored last and loaded first.
-    fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
+    unsafe fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
         let flag = Word::load_acquire(&pair[1]);
         [Word::load(&pair[0]), flag]
     }
-    fn store_pair(pair: &[HostWord; 2], [payload, flag]: [u64; 2]) {
+    unsafe fn store_pair(pair: &[HostWord; 2], [payload, flag]: [u64; 2]) {
         Word::store(&pair[0], payload);
         Word::store_release(&pair[1], flag);
     }

@@ -1,7 +1,16 @@
 //! [`Lanes`]: the threads that execute one kernel function together.
 
-/// A warp, or one thread that acts as a warp of one lane. Every lane calls every method, in the same order.
-pub trait Lanes {
+/// A warp, or one thread that acts as a warp of one lane.
+///
+/// Every lane calls `broadcast`, `sum`, `ballot` and `barrier`, in the same order. A lane that calls one of them alone waits for the others, or
+/// gets an unspecified value.
+///
+/// # Safety
+///
+/// The lanes that execute one kernel function together have the numbers 0 to [`WIDTH`](Self::WIDTH) - 1, each once, and
+/// [`lane`](Self::lane) always returns the same number: [`Each`](crate::Each) gives a slot to a lane by it. No lane returns from
+/// [`barrier`](Self::barrier) before every lane that has not exited has called it; what they wrote before is then visible to all.
+pub unsafe trait Lanes {
     /// The number of lanes.
     const WIDTH: u32;
 

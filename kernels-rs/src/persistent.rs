@@ -46,8 +46,13 @@ pub trait Handler<M: Machine, L: Lanes> {
     /// Whether counters, clock, heartbeat and telemetry, the host's only view of progress, are stored while there is work.
     const ACCOUNTS: bool = true;
 
-    /// Answers every message of a batch, on every lane. Returns the number refused by this lane.
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
+    /// Answers every message of a batch. Returns the number refused by this lane.
+    ///
+    /// # Safety
+    ///
+    /// Every lane of the group calls it, once, with its own copy of one batch. Until all lanes have passed a [`barrier`](Lanes::barrier), no
+    /// lane lets another handler answer that batch: two handlers may assign one slot to two lanes.
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
 /// The arguments that every persistent kernel takes.

@@ -35,9 +35,17 @@ pub mod mode {
 /// Two neighbouring words in one access of 16 bytes.
 pub trait Pairs: Machine {
     /// Relaxed load.
-    fn load_pair(pair: &[Self::Word; 2]) -> [u64; 2];
+    ///
+    /// # Safety
+    ///
+    /// The pair is aligned to 16 bytes.
+    unsafe fn load_pair(pair: &[Self::Word; 2]) -> [u64; 2];
     /// Relaxed store.
-    fn store_pair(pair: &[Self::Word; 2], values: [u64; 2]);
+    ///
+    /// # Safety
+    ///
+    /// The pair is aligned to 16 bytes.
+    unsafe fn store_pair(pair: &[Self::Word; 2], values: [u64; 2]);
 }
 
 struct Lines<'a, W> {
@@ -78,7 +86,8 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
         let mut times: u32 = 0;
         let payload = loop {
             if mode == mode::PAIR {
-                let [payload, flag] = M::load_pair(lines.host);
+                // SAFETY: a line, aligned to 128.
+                let [payload, flag] = unsafe { M::load_pair(lines.host) };
                 if flag == number {
                     break payload;
                 }
@@ -97,7 +106,8 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
             }
         };
         match mode {
-            mode::PAIR => M::store_pair(lines.device, [if payload == !number { payload } else { 0 }, number]),
+            // SAFETY: a line, aligned to 128.
+            mode::PAIR => unsafe { M::store_pair(lines.device, [if payload == !number { payload } else { 0 }, number]) },
             mode::PUBLISH => M::Word::publish_all([(&lines.device[1], number)]),
             mode::RELEASE => lines.device[1].store_release(number),
             _ => lines.device[1].store(number),
@@ -122,7 +132,8 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
     let mut number = 0;
     while number < count {
         match mode {
-            mode::PAIR => M::store_pair(lines.device, [!number, number]),
+            // SAFETY: a line, aligned to 128.
+            mode::PAIR => unsafe { M::store_pair(lines.device, [!number, number]) },
             mode::PUBLISH => M::Word::publish_all([(&lines.device[1], number)]),
             mode::RELEASE => lines.device[1].store_release(number),
             _ => lines.device[1].store(number),

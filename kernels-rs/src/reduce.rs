@@ -243,7 +243,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     type Output = Reduced;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Reduce, Reduced, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Reduce, Reduced, M>) -> u64 {
         let mut refused = 0;
         let mut index = 0;
         while index < batch.len() {

@@ -138,7 +138,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     type Output = Applied;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Apply, Applied, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Apply, Applied, M>) -> u64 {
         let mut refused = 0;
         let mut index = 0;
         while index < batch.len() {

@@ -29,7 +29,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Total {
     type Input = Number;
     type Output = Sum;
 
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Number, Sum, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Number, Sum, M>) -> u64 {
         for index in 0..batch.len() {
             // SAFETY: below the length.
             let number = unsafe { batch.message(index, |number| *number) };
@@ -49,7 +49,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
     type Input = Number;
     type Output = Number;
 
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Number, Number, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Number, Number, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
             // SAFETY: below the length; the lanes take turns.

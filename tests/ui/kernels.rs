@@ -22,7 +22,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Silent {
     type Input = Particle;
     type Output = Particle;
 
-    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Particle, Particle, M>) -> u64 {
+    unsafe fn answer(&mut self, _: &L, _: &mut Batch<'_, '_, Particle, Particle, M>) -> u64 {
         0
     }
 }

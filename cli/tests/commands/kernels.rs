@@ -70,7 +70,7 @@ impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Sing
     type Input = Chunk;
     type Output = Counted;
 
-    fn answer(&mut self, _: &Single<'l>, batch: &Batch<'_, '_, Chunk, Counted, Simulated<'m>>) -> u64 {
+    unsafe fn answer(&mut self, _: &Single<'l>, batch: &mut Batch<'_, '_, Chunk, Counted, Simulated<'m>>) -> u64 {
         let mut refused = 0;
         for index in 0..batch.len() {
             // SAFETY: below the length; one lane.

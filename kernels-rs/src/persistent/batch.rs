@@ -6,6 +6,10 @@ use ringmem_layouts::{Machine, RingMessage, SlotCell};
 use crate::Lanes;
 
 /// Messages taken together, and the slots for their answers.
+///
+/// Each lane holds its own copy of the same batch. A lane reads any message, and exchanges only at indices that no other lane uses: which
+/// lane has which index is the handler's decision, so [`exchange`](Self::exchange) is `unsafe`. That one lane cannot hold two slots at once
+/// is checked by the compiler: it borrows the batch.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
     // INVARIANT: the first `count` cells of each are initialised; until the batch is answered, the input's are full and the output's this
     // kernel's.
@@ -47,12 +51,14 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     ///
     /// # Safety
     ///
-    /// `index` is below [`len`](Self::len), and no other lane exchanges at this index.
+    /// `index` is below [`len`](Self::len), and no other lane exchanges at this index, unless every lane has passed a
+    /// [`barrier`](crate::Lanes::barrier) since.
     #[inline(always)]
-    pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
+    pub unsafe fn exchange<R>(&mut self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: within the batch and this lane's, by the caller's promise; valid for any bytes.
+                // SAFETY: within the batch, and no other lane's, by the caller's promise. This lane has no other reference to the slot, because
+                // the call borrows the batch mutably. Valid for any bytes.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
@@ -77,7 +83,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     ///
     /// Every lane calls it, and none calls [`exchange`](Self::exchange) on this batch.
     #[inline(always)]
-    pub unsafe fn return_all<L: Lanes>(&self, lanes: &L) {
+    pub unsafe fn return_all<L: Lanes>(&mut self, lanes: &L) {
         const { assert!(size_of::<T>().is_multiple_of(16) && align_of::<T>().is_multiple_of(16)) };
         let (width, all, each) = (u64::from(L::WIDTH), self.count * pieces::<T>(), pieces::<T>());
         let (mut first, mut left) = (u64::from(lanes.lane()), all);

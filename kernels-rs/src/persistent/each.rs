@@ -23,10 +23,11 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     type Output = O;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
-            // SAFETY: below the length; each index is one lane's.
+            // SAFETY: below the length. Lane `l` has the indices `l + k * WIDTH`, and `Lanes` numbers the lanes from 0 to `WIDTH`, each once. No
+            // other handler answers this batch, by the caller's promise.
             unsafe { batch.exchange(index, |message, answer| (self.step)(message, answer)) };
             index += u64::from(L::WIDTH);
         }
@@ -53,10 +54,11 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, 
     type Output = O;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
         if lanes.lane() == 0 {
             for index in 0..batch.len() {
-                // SAFETY: below the length; lane 0 has all.
+                // SAFETY: below the length. Only lane 0 exchanges, of which `Lanes` has one, and no other handler answers this batch, by the
+                // caller's promise.
                 unsafe { batch.exchange(index, |message, answer| (self.step)(&mut self.state, message, answer)) };
             }
         }
@@ -83,7 +85,8 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Inpu
     const ACCOUNTS: bool = H::ACCOUNTS;
 
     #[inline(always)]
-    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
-        self.handler.answer(lanes, batch)
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
+        // SAFETY: the caller's promise for this handler's batch, which no other handler answers.
+        unsafe { self.handler.answer(lanes, batch) }
     }
 }

@@ -42,7 +42,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Safety
     ///
-    /// `count` is the last result of [`take`](Self::take), not yet published.
+    /// `count` is the last result of [`take`](Self::take), not yet published. Every lane calls it once.
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64;
 
     /// Runs before the barrier.

@@ -198,7 +198,7 @@ fn a_timed_out_batch_stays_in_flight() {
     impl<M: Machine> Handler<M, Single<'_>> for Overtaken<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             if !std::mem::replace(&mut self.1, true) {
                 self.0.reserve_without_publishing();
             }

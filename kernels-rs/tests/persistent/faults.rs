@@ -243,7 +243,7 @@ impl<M: Machine> Handler<M, Single<'_>> for Foreign {
     type Input = Echo;
     type Output = Echo;
 
-    fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         unreachable!("it is sent nothing")
     }
 }
@@ -276,7 +276,7 @@ impl<M: Machine> Handler<M, Single<'_>> for Fragile {
     type Input = Echo;
     type Output = Echo;
 
-    fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         for index in 0..batch.len() {
             // SAFETY: below the length, and there is one lane.
             unsafe {

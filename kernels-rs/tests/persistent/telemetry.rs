@@ -81,7 +81,7 @@ fn a_kernel_ended_while_busy_publishes_counts() {
     impl<M: Machine> Handler<M, Single<'_>> for Told<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             self.0.command.store(2 << 32 | self.1, Relaxed);
             0
         }
@@ -111,7 +111,7 @@ fn latencies_use_the_clock_of_the_kernel() {
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             // SAFETY: a batch has at least one message; one lane.
             let first = unsafe {
                 batch.exchange(0, |message, answer| {
@@ -145,7 +145,7 @@ fn a_rejected_message_counts_as_dropped() {
     impl<M: Machine> Handler<M, Single<'_>> for Refuse {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             batch.len().min(2)
         }
     }
@@ -214,7 +214,7 @@ fn consumed_unanswered_messages_are_in_flight() {
     impl<M: Machine> Handler<M, Single<'_>> for Watch<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             self.1.lock().expect("no panic").push((batch.len(), self.0.in_flight.load(Relaxed)));
             0
         }
@@ -240,7 +240,7 @@ fn records_combine_batches_for_at_most_a_millisecond() {
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             self.3.lock().expect("no panic").push(self.0.processed.load(Relaxed));
             self.1.advance(self.2);
             0
@@ -276,7 +276,7 @@ fn a_busy_kernel_times_one_batch_per_record() {
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             let is_first = self.0.processed.load(Relaxed) == self.3;
             if is_first {
                 self.2.lock().expect("no panic").push(self.3);
@@ -314,7 +314,7 @@ fn a_kernel_that_becomes_slow_records_each_batch() {
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             if self.3 >= 300 {
                 self.1.advance(2_000_000);
             }
@@ -352,7 +352,7 @@ fn answers_before_a_corrupt_index_are_counted() {
     impl<M: Machine> Handler<M, Single<'_>> for Spoils<'_> {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             self.0.producer.tail.store(1 << 40, Relaxed);
             0
         }

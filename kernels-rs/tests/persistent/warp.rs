@@ -82,7 +82,8 @@ impl Drop for Lane<'_> {
     }
 }
 
-impl Lanes for Lane<'_> {
+// SAFETY: the test makes a thread per lane, with its own number; `meet` returns once every lane that has not left has come, through a mutex.
+unsafe impl Lanes for Lane<'_> {
     const WIDTH: u32 = WIDTH as u32;
 
     fn lane(&self) -> u32 {
@@ -346,7 +347,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
     type Input = Echo;
     type Output = Echo;
 
-    fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &Lane<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
             // SAFETY: below the length; one lane's index.
             unsafe {
@@ -387,7 +388,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Picky {
     type Input = Echo;
     type Output = Echo;
 
-    fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, lanes: &Lane<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         let mut refused = 0;
         for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
             // SAFETY: below the length.

@@ -14,7 +14,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
     impl<M: Machine, L: Lanes> Handler<M, L> for Dies {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &L, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             for index in 0..batch.len() {
                 // SAFETY: below the length; one lane.
                 unsafe {

@@ -111,7 +111,7 @@ struct Slow;
 impl<M: Machine, L: Lanes> Handler<M, L> for Slow {
     type Input = Echo;
     type Output = Echo;
-    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, _: &L, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         thread::sleep(Duration::from_millis(180));
         0
     }

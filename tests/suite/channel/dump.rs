@@ -27,7 +27,7 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
     impl<M: Machine, L: Lanes> Handler<M, L> for Waits {
         type Input = Echo;
         type Output = Echo;
-        fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unsafe fn answer(&mut self, _: &L, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
             eventually("the handler is let go", || !self.0.load(Acquire));
             0
         }

@@ -74,8 +74,9 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     #[inline(always)]
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
         // SAFETY: available and reserved, by `take`.
-        let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
-        handler.answer(lanes, &batch)
+        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
+        // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
+        unsafe { handler.answer(lanes, &mut batch) }
     }
 
     #[inline(always)]

@@ -43,7 +43,8 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
     fn load(&self, message: u64, within: u64) -> ([u64; 2], bool) {
         // SAFETY: `within` is below the message's pairs.
         let (pair, flag) = unsafe { self.input.pair(message, within) };
-        let [low, high] = M::load_pair(pair);
+        // SAFETY: `Pair` is aligned to 16 bytes.
+        let [low, high] = unsafe { M::load_pair(pair) };
         ([low, high], low & !PART == flag && high & !PART == flag)
     }
 
@@ -51,7 +52,8 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
     fn store(&self, message: u64, within: u64, [low, high]: [u64; 2]) {
         // SAFETY: as above, and the slot is free.
         let (pair, flag) = unsafe { self.output.pair(message, within) };
-        M::store_pair(pair, [flag | low & PART, flag | high & PART]);
+        // SAFETY: as in `load`.
+        unsafe { M::store_pair(pair, [flag | low & PART, flag | high & PART]) };
     }
 }
 
