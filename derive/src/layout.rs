@@ -1,6 +1,7 @@
 //! `#[derive(SharedLayout)]`.
 //!
-//! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
+//! 1. The expansion is constant checks and `__shared_layout!` of `ringmem_layouts`, which is the `unsafe impl Layout`: the compiler computes sizes,
+//!    offsets and the ABI hash. This crate writes no `unsafe`: it cannot know that the path which it is given names `ringmem_layouts`.
 //! 2. Each check has its field's span.
 //! 3. A refused struct still implements its traits, so each fault has one error.
 
@@ -66,20 +67,9 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             checks.extend(quote_spanned!(ident.span()=> #here::__private::offset(#text, #named, #offset, #declared);));
         }
         checks.extend(quote_spanned!(ident.span()=> #here::__private::no_padding(#text, #named, #offset + #size, #next);));
-        let here = crate::spanned(path, ty.span());
-        let layout = quote_spanned!(ty.span()=> <#ty as #here::Layout>::DESCRIPTOR);
+        let (open, close) = (quote_spanned!(ty.span()=> <#ty as), quote_spanned!(ty.span()=> >::DESCRIPTOR));
         let writer = writer.or_else(|| options.writer.clone()).map_or_else(String::new, |writer| writer.value());
-        described.extend(quote! {
-            #path::Field {
-                name: #named,
-                offset: #offset,
-                size: #size,
-                type_name: #path::__private::core::stringify!(#ty),
-                type_hash: #layout.hash,
-                layout: &#layout,
-                writer: #writer,
-            },
-        });
+        described.extend(quote!(#ident #named [#ty] [#open] [#close] #writer;));
     }
 
     let message = options.message.as_ref().map(|kind| {
@@ -92,23 +82,20 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             }
         }
     });
-    let (names, types) = (fields.iter().map(|field| &field.ident), fields.iter().map(|field| &field.ty));
+    let (names, types) = (fields.iter().map(|field| &field.ident).collect::<Vec<_>>(), fields.iter().map(|field| &field.ty));
     Ok(quote! {
         const _: () = {
             #checks
             #whole
-            // Another macro may have changed the types.
+            // Another macro may have changed the fields.
             #[allow(dead_code)]
-            fn the_types_are_exact(value: &#name) {
+            fn the_fields_are_all_and_exact(value: &#name) {
+                let #name { #(#names: _),* } = value;
                 #(let _: *const #types = &raw const value.#names;)*
             }
         };
 
-        // Safe: every field has a layout, and the checks leave no padding.
-        #[diagnostic::do_not_recommend]
-        unsafe impl #path::Layout for #name {
-            const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<#name>(#text, &[#described]);
-        }
+        #path::__shared_layout! { #name #text; #described }
         #message
     })
 }

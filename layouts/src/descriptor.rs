@@ -185,6 +185,32 @@ impl LayoutDescriptor {
     }
 }
 
+/// Fails to evaluate unless numbers fill the layout, at any depth, without a gap.
+///
+/// The derive and `layout_table!` report padding at its field. Memory safety does not rest on those reports, which name the crate by a path that
+/// `#[layout(crate = ..)]` sets and that another module may stand for, but on this check, which
+/// [`DeviceBytes`](crate::DeviceBytes) evaluates: the descriptor itself comes from `__shared_layout!`, whose paths are this crate's own.
+pub(crate) const fn check_tiles(layout: &LayoutDescriptor) {
+    match layout.shape {
+        Shape::Number => {}
+        Shape::Array { element, length } => {
+            check_tiles(element);
+            assert!(element.size * length == layout.size, "an array is its elements");
+        }
+        Shape::Struct => {
+            let (mut end, mut last, mut i) = (0, "", 0);
+            while i < layout.fields.len() {
+                let field = &layout.fields[i];
+                check_tiles(field.layout);
+                crate::check::no_padding(layout.name, last, end, field.offset);
+                (end, last) = (field.offset + field.layout.size, field.name);
+                i += 1;
+            }
+            crate::check::no_padding(layout.name, last, end, layout.size);
+        }
+    }
+}
+
 /// Returns the hash of a set of layouts, in any order.
 #[must_use]
 pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {

@@ -2,6 +2,7 @@ use core::mem::MaybeUninit;
 use core::slice;
 
 use crate::Layout;
+use crate::descriptor::check_tiles;
 
 /// Plain bytes: every bit pattern is a valid value, without padding or pointers.
 ///
@@ -25,11 +26,9 @@ use crate::Layout;
     note = "derive `Clone`, `Copy` and `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize`"
 )]
 pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
-    /// Evaluating it checks the layout.
+    /// Evaluating it checks that numbers fill the layout.
     #[doc(hidden)]
-    const CHECKED: () = {
-        let _ = Self::DESCRIPTOR;
-    };
+    const CHECKED: () = check_tiles(&Self::DESCRIPTOR);
 
     /// Returns the all-zero value.
     #[must_use]
@@ -43,7 +42,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn as_bytes(&self) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: by `Layout` no byte is padding: all are initialised. A `Copy` type of numbers has no interior mutability.
+        // SAFETY: `CHECKED` fails to evaluate if a byte is padding: all are initialised. A `Copy` type of numbers has no interior mutability.
         unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 

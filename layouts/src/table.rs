@@ -94,3 +94,32 @@ macro_rules! __layout_table_now {
         const _: $crate::LayoutDescriptor = <$name<u64> as $crate::Layout>::DESCRIPTOR;
     };
 }
+
+/// The `Layout` of a struct that derives `SharedLayout`.
+///
+/// The derive leaves this to a macro because `$crate` is this crate, whatever path the derive was given: an `unsafe impl` may rely on nothing
+/// that a module in the crate's place can replace. `[<T as] [>::DESCRIPTOR]` has the span of the field's type, where a missing layout is
+/// reported.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __shared_layout {
+    ($name:ident $text:literal; $($field:ident $named:literal [$($type:tt)*] [$($open:tt)*] [$($close:tt)*] $writer:literal;)+) => {
+        // SAFETY: the compiler gives each field's offset and layout, so any bytes are a valid value. `DeviceBytes::CHECKED`, which every reader of
+        // the bytes evaluates, finds padding and omitted fields.
+        #[diagnostic::do_not_recommend]
+        unsafe impl $crate::Layout for $name {
+            const DESCRIPTOR: $crate::LayoutDescriptor = $crate::LayoutDescriptor::of::<$name>(
+                $text,
+                &[$($crate::Field {
+                    name: $named,
+                    offset: $crate::__private::core::mem::offset_of!($name, $field),
+                    size: $crate::__private::core::mem::size_of::<$($type)*>(),
+                    type_name: $crate::__private::core::stringify!($($type)*),
+                    type_hash: $($open)* $crate::Layout $($close)*.hash,
+                    layout: &$($open)* $crate::Layout $($close)*,
+                    writer: $writer,
+                }),+],
+            );
+        }
+    };
+}
