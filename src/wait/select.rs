@@ -1,6 +1,4 @@
 use core::pin::Pin;
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -15,8 +13,11 @@ use crate::ring::Pop;
 /// Waits until a receiver has a message, is disconnected or corrupt. Returns its index and the result of [`recv`](Waiting::recv); `None` at
 /// the deadline, or without receivers.
 ///
-/// Each call starts at another receiver, so none starves. Senders in other processes are polled in a loop. A call's time is in proportion to the
-/// number of receivers, even if the first has a message.
+/// Of the receivers that are ready, a call returns the one that was returned longest ago. So none starves, whatever other calls run between: a
+/// receiver that stays ready is returned by one of the next `receivers.len()` calls over the same receivers. A receiver remembers this when it
+/// moves to another slice.
+///
+/// Senders in other processes are polled in a loop. A call's time is in proportion to the number of receivers, even if the first has a message.
 ///
 /// ```
 /// use ringmem::wait;
@@ -29,19 +30,29 @@ use crate::ring::Pop;
 /// # Ok::<(), wait::SendError<&str>>(())
 /// ```
 pub fn select<E: Pop, P: Park<E::Word>>(receivers: &mut [Waiting<E, P>], deadline: Option<Instant>) -> Option<(usize, Received<E>)> {
-    static TURN: AtomicUsize = AtomicUsize::new(0);
-
-    let count = receivers.len();
-    if count == 0 {
+    if receivers.is_empty() {
         return None;
     }
+    // A start that rotates would not do: callers that alternate over several slices may see the same start each time.
+    let call = receivers.iter().map(|receiver| receiver.last_selected).max().unwrap_or(0) + 1;
+    let mut order: Vec<usize> = (0..receivers.len()).collect();
+    order.sort_by_key(|&index| receivers[index].last_selected);
+    let (index, received) = first_ready(receivers, &order, deadline)?;
+    receivers[index].last_selected = call;
+    Some((index, received))
+}
+
+fn first_ready<E: Pop, P: Park<E::Word>>(
+    receivers: &mut [Waiting<E, P>],
+    order: &[usize],
+    deadline: Option<Instant>,
+) -> Option<(usize, Received<E>)> {
     let waker = Waker::from(Arc::new(Parked(thread::current())));
     let mut context = Context::from_waker(&waker);
     // Dropping a pending future loses no message.
     let mut waiting: Vec<_> = receivers.iter_mut().map(Waiting::recv_async).collect();
-    let first = TURN.fetch_add(1, Relaxed) % count;
     loop {
-        for index in (first..count).chain(0..first) {
+        for &index in order {
             if let Poll::Ready(received) = Pin::new(&mut waiting[index]).poll(&mut context) {
                 return Some((index, received));
             }

@@ -2,6 +2,8 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use super::park::{Os, Park, WakerList};
@@ -131,6 +133,8 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) wakers: Arc<Wakers<P::WakerList>>,
     /// Nothing in this process wakes its tasks.
     pub(super) alone: bool,
+    /// When [`select`](super::select) last returned this receiver, in calls over the receivers that it was among; 0 for never.
+    pub(super) last_selected: u64,
 }
 
 /// Connects both ends of a ring.
@@ -170,7 +174,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 
     fn with(end: E, how: WaitStrategy, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::WakerList>>, alone: bool) -> Self {
-        Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone }
+        Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone, last_selected: 0 }
     }
 
     /// Returns the end.
@@ -298,6 +302,22 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     #[inline]
     pub(super) fn ring(&self) {
         self.ring_at(self.end.wait_words().theirs, self.side.other());
+        if E::NEEDS_DROP && self.side == Side::Sends {
+            self.discard_if_abandoned();
+        }
+    }
+
+    /// A value that was pushed while the last receiver left would stay, because nothing pops it: this end drops it.
+    #[inline]
+    fn discard_if_abandoned(&self) {
+        // SYNC POINT: value published, consumer closed. Pairs with the fence in ringmem_layouts' `ValuesOf::discard`. Sleepers' word was just
+        // modified by `ring_at`, which orders the same.
+        if !matches!(self.how, WaitStrategy::Sleep { .. }) {
+            fence(SeqCst);
+        }
+        if self.end.is_disconnected() {
+            self.end.discard_if_abandoned();
+        }
     }
 
     #[inline]

@@ -1,3 +1,4 @@
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -366,6 +367,74 @@ fn try_recv_returns_a_message_published_before_the_disconnect() {
     assert_eq!(receiver.try_recv(), Ok(7));
 }
 
+/// Callers that wait for an answer inside their message: its drop is the answer.
+#[test]
+fn messages_are_dropped_with_the_last_receiver() {
+    fn each<E: Push<Item = Arc<()>>, F: Pop<Item = Arc<()>>>(what: &str, (mut sender, receiver): (Waiting<E>, Waiting<F>))
+    where
+        wait::Os: wait::Park<E::Word> + wait::Park<F::Word>,
+    {
+        let message = Arc::new(());
+        for _ in 0..3 {
+            assert!(sender.try_send(Arc::clone(&message)).is_ok(), "{what}");
+        }
+        drop(receiver);
+        assert_eq!(Arc::strong_count(&message), 1, "{what}: the sender lives");
+        assert!(matches!(sender.try_send(Arc::clone(&message)), Err(TrySendError::Disconnected(_))), "{what}");
+        assert_eq!(Arc::strong_count(&message), 1, "{what}");
+    }
+    each("spsc", wait::bounded(4));
+    each("mpsc", wait::bounded_mpsc(4));
+    each("mpmc", wait::bounded_mpmc(4));
+    for how in HOWS {
+        let (producer, consumer) = flagged::bounded(4);
+        each("flagged", pair(producer, consumer, how));
+    }
+}
+
+/// Each pair of threads meets at a barrier, so that many pushes come while the receiver leaves.
+#[test]
+fn a_message_sent_while_the_last_receiver_leaves_is_dropped() {
+    const ROUNDS: usize = 500;
+    for how in [WaitStrategy::Sleep { polls: 0 }, WaitStrategy::SpinYield { polls: 100 }] {
+        let (message, mut kept) = (Arc::new(()), 0);
+        let meet = Barrier::new(3);
+        let (to_sender, senders) = std::sync::mpsc::channel();
+        let (to_other, others) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            for senders in [senders, others] {
+                let (meet, message) = (&meet, &message);
+                scope.spawn(move || {
+                    for mut sender in senders.iter().take(ROUNDS) {
+                        let sent: &mut Waiting<mpsc::OwnedProducer<Arc<()>>> = &mut sender;
+                        meet.wait();
+                        while !matches!(sent.try_send(Arc::clone(message)), Err(TrySendError::Disconnected(_))) {}
+                        // The receiver has left and both senders have stopped, but live.
+                        meet.wait();
+                        meet.wait();
+                    }
+                });
+            }
+            for round in 0..ROUNDS {
+                let (producer, consumer) = mpsc::bounded(1024);
+                let (sender, receiver) = pair(producer, consumer, how);
+                to_other.send(sender.clone()).expect("a thread");
+                to_sender.send(sender).expect("a thread");
+                meet.wait();
+                for _ in 0..round % 256 {
+                    std::hint::spin_loop();
+                }
+                drop(receiver);
+                meet.wait();
+                // A panic here would leave the senders at the barrier.
+                kept += Arc::strong_count(&message) - 1;
+                meet.wait();
+            }
+        });
+        assert_eq!(kept, 0, "{how:?}");
+    }
+}
+
 #[test]
 fn try_send_and_try_recv_report_a_dropped_peer() {
     let (mut sender, receiver) = wait::bounded::<u64>(1);
@@ -498,6 +567,52 @@ fn select_returns_a_message_that_is_sent_later() {
     seen.dedup();
     assert_eq!(seen, [(0, Ok(7)), (3, Err(RecvError::Disconnected))]);
     drop((quiet, kept));
+}
+
+/// Each slice of two has its own calls; a counter of the process would give the second slice the same start each time.
+#[test]
+fn alternating_selects_serve_every_receiver_alike() {
+    for slices in 1..5 {
+        let (mut senders, mut receivers): (Vec<_>, Vec<_>) = (0..slices).map(|_| full_rings(2, 200)).unzip();
+        let mut served = vec![[0; 2]; slices];
+        for _ in 0..200 {
+            for (slice, receivers) in receivers.iter_mut().enumerate() {
+                let (index, received) = wait::select(receivers, None).expect("both are ready");
+                received.expect("a message");
+                served[slice][index] += 1;
+            }
+        }
+        assert_eq!(served, vec![[100; 2]; slices]);
+        senders.clear();
+    }
+}
+
+#[test]
+fn a_ready_receiver_is_selected_within_as_many_calls_as_there_are_receivers() {
+    let (senders, mut receivers) = full_rings(5, 64);
+    // The first is empty and disconnected, so it is always ready.
+    drop(senders.into_iter().next());
+    while receivers[0].try_recv().is_ok() {}
+    let order: Vec<usize> = (0..15).map(|_| wait::select(&mut receivers, None).expect("all are ready").0).collect();
+    for round in order.chunks(5) {
+        let mut round = round.to_vec();
+        round.sort_unstable();
+        assert_eq!(round, [0, 1, 2, 3, 4], "{order:?}");
+    }
+    // One is selected from another slice in between: it comes last in the next round.
+    let (index, _) = wait::select(&mut receivers[3..5], None).expect("both are ready");
+    let next: Vec<usize> = (0..4).map(|_| wait::select(&mut receivers, None).expect("all are ready").0).collect();
+    assert!(!next.contains(&(index + 3)), "{index}: {next:?}");
+}
+
+fn full_rings(count: usize, messages: u64) -> (Vec<wait::Sender<u64>>, Vec<wait::Receiver<u64>>) {
+    (0..count)
+        .map(|_| {
+            let (mut sender, receiver) = wait::bounded::<u64>(256);
+            (0..messages).for_each(|number| sender.send(number).expect("room"));
+            (sender, receiver)
+        })
+        .unzip()
 }
 
 #[test]

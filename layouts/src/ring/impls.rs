@@ -10,10 +10,11 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 use crate::{Machine, RingMessage, RmwWord, SliceCell};
 
 macro_rules! ends {
-    ($([$($generic:tt)*] $end:ty;)+) => {$(
+    ($([$($generic:tt)*] $end:ty, of $value:ty;)+) => {$(
         impl<'a, $($generic)*> End for $end {
             type Word = M::Word;
             type Corrupt = M::Corrupt;
+            const NEEDS_DROP: bool = core::mem::needs_drop::<$value>();
             fn wait_words(&self) -> WaitWords<'_, M::Word> {
                 self.wait_words()
             }
@@ -30,10 +31,10 @@ macro_rules! ends {
 }
 
 ends! {
-    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
-    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
-    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>;
-    [M: Machine<Word: RmwWord>, const FILLS: bool] framed::End<'a, M, FILLS>;
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>, of T;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>, of T;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>, of T;
+    [M: Machine<Word: RmwWord>, const FILLS: bool] framed::End<'a, M, FILLS>, of u8;
 }
 
 macro_rules! of_values {

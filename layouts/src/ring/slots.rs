@@ -137,6 +137,11 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
+    #[cfg(feature = "alloc")]
+    pub(super) const fn base(&self) -> NonNull<C> {
+        self.base
+    }
+
     #[inline(always)]
     pub(super) const fn mask(&self) -> u64 {
         self.mask

@@ -40,6 +40,16 @@ pub trait End: Sized {
 
     /// Drops the end, then calls `after` with the other side's wait word, to wake its sleepers.
     fn leave(self, after: impl FnOnce(&Self::Word));
+
+    /// Whether a value in the ring may own something, so that its sender should call
+    /// [`discard_if_abandoned`](Self::discard_if_abandoned).
+    #[doc(hidden)]
+    const NEEDS_DROP: bool = false;
+
+    /// Drops the values in the ring if no consumer is left. After a push, the caller executes a `SeqCst` fence, or a read-modify-write of
+    /// [`theirs`](WaitWords::theirs), before it.
+    #[doc(hidden)]
+    fn discard_if_abandoned(&self) {}
 }
 
 /// The wait words: sleepers in the low 32 bits, wake-ups above.

@@ -114,7 +114,7 @@ macro_rules! of_each_kind {
                 assert!(consumer.pop().is_ok());
                 drop(consumer);
                 assert!(producer.end().is_disconnected());
-                assert_eq!(drops.load(SeqCst), 1);
+                assert_eq!(drops.load(SeqCst), 3);
                 drop(producer);
                 assert_eq!(drops.swap(0, SeqCst), 3);
             }
@@ -127,8 +127,8 @@ macro_rules! of_each_kind {
                     for place in 0..4 {
                         assert!(producer.push(Bomb(Counted::new(&drops), place == bomb)).is_ok());
                     }
-                    drop(consumer);
-                    assert!(catch_unwind(AssertUnwindSafe(|| drop(producer))).is_err());
+                    drop(producer);
+                    assert!(catch_unwind(AssertUnwindSafe(|| drop(consumer))).is_err());
                     assert_eq!(drops.load(SeqCst), 4, "value {bomb} panics");
                 }
             }
@@ -147,10 +147,10 @@ macro_rules! of_each_kind {
             fn leave_keeps_the_ring_alive_during_its_callback() {
                 let drops = Arc::default();
                 let (producer, consumer) = leave_three($kind::Ring::<Counted, 4>::new().into_ends(), &drops);
-                drop(consumer);
-                assert!(End::is_disconnected(&producer));
+                drop(producer);
+                assert!(End::is_disconnected(&consumer));
                 let mut seen = None;
-                End::leave(producer, |_bell| seen = Some(drops.load(SeqCst)));
+                End::leave(consumer, |_bell| seen = Some(drops.load(SeqCst)));
                 assert_eq!((seen, drops.load(SeqCst)), (Some(0), 3));
             }
 
@@ -315,4 +315,116 @@ fn owned_ends_have_slices_grants_chunks_and_batches() {
 #[should_panic(expected = "capacity overflow")]
 fn bounded_with_a_huge_capacity_panics() {
     let _ = spsc::bounded::<u64>(usize::MAX);
+}
+
+/// Starting close to the wrap, with values before and behind it.
+fn a_dropped_consumer_drops_the_values<P, C>(what: &str, (mut producer, mut consumer): (Owned<P>, Owned<C>))
+where
+    P: Push<Item = Counted>,
+    C: Pop<Item = Counted>,
+{
+    let drops = Arc::new(AtomicUsize::new(0));
+    for _ in 0..5 {
+        push(&mut producer, Counted::new(&drops));
+        drop(consumer.pop().ok().unwrap());
+    }
+    for _ in 0..8 {
+        push(&mut producer, Counted::new(&drops));
+    }
+    drop(consumer.pop().ok().unwrap());
+    assert_eq!(drops.load(SeqCst), 6, "{what}");
+    drop(consumer);
+    assert_eq!(drops.load(SeqCst), 13, "{what}: the producer lives");
+    // These fill slots that were released; they stay until a producer is dropped.
+    for _ in 0..8 {
+        push(&mut producer, Counted::new(&drops));
+    }
+    assert!(producer.push(Counted::new(&drops)).is_err(), "{what}: it is full");
+    assert_eq!(drops.load(SeqCst), 14, "{what}");
+    drop(producer);
+    assert_eq!(drops.load(SeqCst), 22, "{what}");
+}
+
+#[test]
+fn dropping_the_last_consumer_drops_the_values_in_the_ring() {
+    a_dropped_consumer_drops_the_values("spsc", spsc::bounded(8));
+    a_dropped_consumer_drops_the_values("flagged", flagged::bounded(8));
+    a_dropped_consumer_drops_the_values("mpsc", mpsc::bounded(8));
+    a_dropped_consumer_drops_the_values("mpmc", mpmc::bounded(8));
+    let near_the_wrap = |n| u64::MAX - n;
+    a_dropped_consumer_drops_the_values("spsc", spsc::Ring::<_, 8>::starting_at(near_the_wrap(7)).into_ends());
+    a_dropped_consumer_drops_the_values("mpsc", mpsc::Ring::<_, 8>::starting_at(near_the_wrap(9)).into_ends());
+    a_dropped_consumer_drops_the_values("mpmc", mpmc::Ring::<_, 8>::starting_at(near_the_wrap(10)).into_ends());
+}
+
+#[test]
+fn values_stay_while_another_consumer_is_left() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (mut producer, consumer) = mpmc::bounded(4);
+    let other = consumer.clone();
+    push(&mut producer, Counted::new(&drops));
+    drop(consumer);
+    assert_eq!(drops.load(SeqCst), 0);
+    drop(other);
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
+#[test]
+fn one_dropped_producer_of_several_drops_abandoned_values() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (mut producer, consumer) = mpsc::bounded(4);
+    let other = producer.clone();
+    drop(consumer);
+    push(&mut producer, Counted::new(&drops));
+    assert_eq!(drops.load(SeqCst), 0);
+    drop(other);
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
+/// A value that owns an end of its own ring: the drop of the value drops that end, in the middle of the drops.
+#[test]
+fn values_that_own_a_producer_of_their_ring_are_dropped() {
+    struct Nested(Arc<AtomicUsize>, Option<mpsc::OwnedProducer<Nested>>);
+    impl Drop for Nested {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            // The ring has room again: one more generation.
+            if let Some(mut producer) = self.1.take() {
+                assert!(producer.push(Nested(Arc::clone(&self.0), None)).is_ok());
+            }
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (mut producer, consumer) = mpsc::bounded(8);
+    for _ in 0..4 {
+        let own = producer.clone();
+        assert!(producer.push(Nested(Arc::clone(&drops), Some(own))).is_ok());
+    }
+    drop(consumer);
+    assert_eq!(drops.load(SeqCst), 8);
+    assert_eq!(producer.len(), 0);
+}
+
+#[test]
+fn a_panicking_drop_of_an_abandoned_value_keeps_the_others_from_leaking() {
+    struct Panics(Arc<AtomicUsize>, bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+            if self.1 {
+                resume_unwind(Box::new("a drop of the test panics"));
+            }
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (mut producer, consumer) = mpmc::bounded(8);
+    for number in 0..4 {
+        assert!(producer.push(Panics(Arc::clone(&drops), number == 1)).is_ok());
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(consumer))).is_err());
+    assert_eq!(drops.load(SeqCst), 4);
+    // Later values are dropped too.
+    assert!(producer.push(Panics(Arc::clone(&drops), false)).is_ok());
+    drop(producer.clone());
+    assert_eq!(drops.load(SeqCst), 5);
 }

@@ -6,7 +6,7 @@ use super::storage::{BareSlot, Storage, WordSlot, capacity_of, slots_of};
 use crate::host::HostCell;
 use crate::ring::chunk::drop_all;
 use crate::ring::header::used;
-use crate::ring::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
+use crate::ring::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns, claim, take};
 use crate::ring::port::Port;
 use crate::ring::slots::{first_use, free};
 use crate::ring::{Consumer, LayoutError, Producer, RingHeader, Slot, flagged, mpmc, mpsc, spsc};
@@ -51,6 +51,14 @@ pub trait HostKind<T>: Kind<T, Local> {
     /// As [`Producer::over`], and no end is attached.
     #[doc(hidden)]
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64);
+
+    /// Pops and drops the published values, while producers may push.
+    ///
+    /// # Safety
+    ///
+    /// As [`Producer::over`]. No consumer is attached or will be, and no other thread calls it meanwhile.
+    #[doc(hidden)]
+    unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64);
 }
 
 /// # Safety
@@ -106,6 +114,35 @@ unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace
 
 /// # Safety
 ///
+/// As [`HostKind::discard`].
+unsafe fn discard_popped<K: OneConsumer<T, Local> + InPlace, T>(header: &RingHeader<HostWord>, slots: NonNull<K::Slot>, capacity: u64) {
+    const { assert!(!K::ANNOUNCED, "the consumer below does not open the end again") };
+    // SAFETY: the caller's promise. An index that producers write is in range: they are this library's.
+    if let Ok(mut consumer) = unsafe { Consumer::<K, T, Local>::over(header, header, slots, capacity) } {
+        drop_all(|| consumer.peek(usize::MAX).map(|chunk| chunk.release(usize::MAX)).is_ok());
+    }
+}
+
+/// As a consumer of an MPMC ring, without a handle: one would open the end again, and a producer could not see that it is closed.
+///
+/// # Safety
+///
+/// As [`HostKind::discard`].
+unsafe fn discard_claimed<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
+    // SAFETY: the caller's promise.
+    let turns = unsafe { Turns::<T, Local>::new(header, slots, capacity) };
+    let mut hint = Word::load(&header.consumer.head);
+    drop_all(|| {
+        let look = |head| turns.look(head, 1, |index| turns.full(index));
+        let Some((index, _)) = claim(&header.consumer.head, &mut hint, look, |index| turns.after_given_up(index)) else { return false };
+        // SAFETY: claimed just now.
+        drop(unsafe { take::<T, Local>(turns.slot(index), turns.taken(index)) });
+        true
+    });
+}
+
+/// # Safety
+///
 /// As [`Producer::over`], and no end is attached.
 unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
     // SAFETY: the caller's promise.
@@ -142,6 +179,11 @@ impl<T> HostKind<T> for Indexed {
         // SAFETY: the caller's promise.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
     }
+
+    unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { discard_popped::<Self, T>(header, slots, capacity) };
+    }
 }
 
 impl<T> HostKind<T> for Flagged {
@@ -154,6 +196,11 @@ impl<T> HostKind<T> for Flagged {
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
         // SAFETY: the caller's promise.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
+    }
+
+    unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { discard_popped::<Self, T>(header, slots, capacity) };
     }
 }
 
@@ -169,6 +216,11 @@ macro_rules! many_producers {
             unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
                 // SAFETY: the caller's promise.
                 unsafe { drop_full::<T>(header, slots, capacity) };
+            }
+
+            unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+                // SAFETY: the caller's promise.
+                unsafe { discard_claimed::<T>(header, slots, capacity) };
             }
         }
     )+};

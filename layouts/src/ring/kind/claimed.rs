@@ -75,7 +75,7 @@ impl<T, M: Machine> Kind<T, M> for Mpmc {
 
 pub(in crate::ring) struct Turns<'a, T, M: Machine> {
     pub(in crate::ring) header: &'a RingHeader<M::Word>,
-    slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
+    pub(in crate::ring) slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
 }
 
 impl<T, M: Machine> Clone for Turns<'_, T, M> {

@@ -1,4 +1,6 @@
-//! [`Owned`]: ends for threads and tasks that outlive the ring's creator. The last end drops the ring and its remaining values.
+//! [`Owned`]: ends for threads and tasks that outlive the ring's creator. The last end drops the ring.
+//!
+//! Dropping the last consumer drops the values in the ring. A value that a producer pushes later stays until a producer is dropped.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -17,6 +19,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
+use super::shared::{Held, Shared, Values};
 use crate::Local;
 use crate::ring::error::{PopError, PushError, ReserveError};
 use crate::ring::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
@@ -72,22 +75,25 @@ pub struct Owned<E> {
     // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `end` and `lent` lend it, for the
     // lifetime of the call.
     end: E,
-    ring: Arc<dyn Held>,
+    ring: Ring,
 }
 
-trait Held: Send + Sync {}
-impl<R: Send + Sync> Held for R {}
+/// The last field of an end: dropping it discards values that no consumer is left for.
+pub(super) struct Ring(Arc<dyn Held>);
 
-pub(super) fn own<R, P, C>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C)) -> (Owned<P>, Owned<C>)
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.0.discard_if_abandoned();
+    }
+}
+
+pub(super) fn own<R, P, C, V>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C, V)) -> (Owned<P>, Owned<C>)
 where
     R: Send + Sync + 'static,
+    V: Values + 'static,
 {
-    let place = Arc::into_raw(Arc::new(ring)).cast_mut();
-    // SAFETY: just created, and exclusive: the other reference does not access the ring; `Owned` keeps the bare ends from outliving it.
-    let (producer, consumer) = split(unsafe { &mut *place });
-    // SAFETY: from `into_raw`, once.
-    let ring: Arc<dyn Held> = unsafe { Arc::from_raw(place.cast_const()) };
-    (Owned { end: producer, ring: Arc::clone(&ring) }, Owned { end: consumer, ring })
+    let (producer, consumer, ring) = Shared::split(ring, split);
+    (Owned { end: producer, ring: Ring(Arc::clone(&ring)) }, Owned { end: consumer, ring: Ring(ring) })
 }
 
 impl<E: Reborrow> Owned<E> {
@@ -395,7 +401,7 @@ impl<E: End> Owned<E> {
 
 impl<E: Clone> Clone for Owned<E> {
     fn clone(&self) -> Self {
-        Self { end: self.end.clone(), ring: Arc::clone(&self.ring) }
+        Self { end: self.end.clone(), ring: Ring(Arc::clone(&self.ring.0)) }
     }
 }
 
@@ -403,6 +409,7 @@ impl<E: End> End for Owned<E> {
     type Word = E::Word;
     type Corrupt = E::Corrupt;
     const LONGEST_SLEEP: Option<Duration> = E::LONGEST_SLEEP;
+    const NEEDS_DROP: bool = E::NEEDS_DROP;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.end.wait_words()
     }
@@ -414,6 +421,9 @@ impl<E: End> End for Owned<E> {
         let Self { end, ring } = self;
         end.leave(after);
         drop(ring);
+    }
+    fn discard_if_abandoned(&self) {
+        self.ring.0.discard_if_abandoned();
     }
 }
 
@@ -481,7 +491,7 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
 
 impl<E, F> PartialEq<Owned<F>> for Owned<E> {
     fn eq(&self, other: &Owned<F>) -> bool {
-        Arc::ptr_eq(&self.ring, &other.ring)
+        Arc::ptr_eq(&self.ring.0, &other.ring.0)
     }
 }
 

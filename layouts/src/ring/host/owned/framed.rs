@@ -64,6 +64,9 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
     where
         S: Send + 'static,
     {
-        own(self, Self::split)
+        own(self, |ring| {
+            let (producer, consumer) = ring.split();
+            (producer, consumer, ())
+        })
     }
 }

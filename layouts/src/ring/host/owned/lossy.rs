@@ -61,6 +61,9 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         T: Send + 'static,
         S: Send + 'static,
     {
-        own(self, Self::split)
+        own(self, |ring| {
+            let (producer, consumer) = ring.split();
+            (producer, consumer, ())
+        })
     }
 }

@@ -56,6 +56,9 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     where
         T: Send + 'static,
     {
-        own(self, Self::split)
+        own(self, |ring| {
+            let (producer, consumer) = ring.split();
+            (producer, consumer, ())
+        })
     }
 }

@@ -4,11 +4,13 @@ pub mod framed;
 pub mod lossy;
 pub mod mailbox;
 mod reborrow;
+mod shared;
 mod stream;
 
 pub use end::{Owned, Reborrow};
 
 use end::own;
+use shared::Consumes as _;
 
 use super::{BareSlot, RingIn, Storage, WordSlot};
 use crate::Local;
@@ -82,7 +84,11 @@ macro_rules! rings {
                 T: Send + 'static,
                 S: Send + 'static,
             {
-                own(self, |ring| ring.split())
+                own(self, |ring| {
+                    let (producer, consumer) = ring.split();
+                    let values = consumer.values();
+                    (producer, consumer, values)
+                })
             }
         }
     )+};
