@@ -116,8 +116,33 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
+    /// True in a forked process too: the kernel is the parent's.
     pub(super) fn has_left(&self) -> bool {
-        self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
+        !self.process.is_this() || self.state().is_none_or(State::has_ended) || self.has_returned()
+    }
+
+    pub(super) fn has_returned(&self) -> bool {
+        self.kernel.as_ref().is_none_or(Pending::is_done)
+    }
+
+    /// Whether the kernel has stored its last state, but its launch runs on. A kernel stores that state before it returns, so this is a matter of
+    /// microseconds, unless the kernel is stuck on its way out. Until it returns, its memory is in use and [`restart`](Self::restart) impossible:
+    /// whatever waits for the kernel waits for its return too, up to the channel's timeout.
+    pub(super) fn is_returning(&self) -> bool {
+        self.process.is_this() && !self.has_returned() && self.state().is_some_and(State::has_ended)
+    }
+
+    pub(super) fn wait_for_return(&self) {
+        let (begun, mut times) = (Instant::now(), 0);
+        while self.is_returning() && begun.elapsed() <= self.timeout {
+            pause(&mut times);
+        }
+    }
+
+    /// As [`fault`](Self::fault), once the kernel has returned.
+    pub(super) fn fault_on_return(&mut self, waited: Duration) -> Error {
+        self.wait_for_return();
+        self.fault(waited)
     }
 
     /// Lets the kernel answer all sent messages, even if paused, and waits until it has left.
@@ -154,7 +179,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         };
         let failed = self.wait_while(&mut gets_on, |channel| has_gone(channel) || channel.bridge.failing()[0] >= MOST_FAILURES)?;
         if !has_gone(self) {
-            return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
+            return Err(failed.unwrap_or_else(|| self.fault_on_return(Duration::ZERO)));
         }
         // An ending kernel acknowledges no command.
         self.control.command(Command::DRAIN);
@@ -199,7 +224,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 begun = Instant::now();
             }
             if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
-                return Err(self.fault(begun.elapsed()));
+                return Err(self.fault_on_return(begun.elapsed()));
             }
             pause(&mut times);
         }
@@ -208,6 +233,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// The launch's error, once, if the state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
+        // Pinned memory of a driver may not be mapped in a forked process.
+        if !self.process.is_this() {
+            return Error::Unsupported { what: "a channel of the parent process after fork" };
+        }
         // Before the block is read: the last store is then visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();

@@ -25,8 +25,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left. If it leaves meanwhile, it may not read the message.
     pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
         let (begun, mut times, mut message) = (Instant::now(), 0, message);
-        if self.state().is_none_or(State::has_ended) {
-            return Err(SendError::Kernel { error: self.fault(Duration::ZERO), message });
+        if !self.process.is_this() || self.state().is_none_or(State::has_ended) {
+            return Err(SendError::Kernel { error: self.fault_on_return(Duration::ZERO), message });
         }
         loop {
             message = match self.try_send(message) {
@@ -34,7 +34,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 sent => return sent,
             };
             if self.has_left() {
-                return Err(SendError::Kernel { error: self.fault(begun.elapsed()), message });
+                return Err(SendError::Kernel { error: self.fault_on_return(begun.elapsed()), message });
             }
             if begun.elapsed() > self.timeout {
                 return Err(SendError::Full(message));
@@ -65,7 +65,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pops an answer; waits until the kernel has left.
+    /// Pops an answer; waits until the kernel has left. Then [`restart`](Self::restart) is possible at once.
     ///
     /// # Errors
     ///
@@ -226,15 +226,20 @@ struct Receiving {
     begun: Instant,
     /// Polls begun when the kernel was found to have left.
     polls: Option<u64>,
+    /// When all its answers were here.
+    over: Option<Instant>,
     failed: Option<Error>,
 }
 
 impl Receiving {
     fn new() -> Self {
-        Self { begun: Instant::now(), polls: None, failed: None }
+        Self { begun: Instant::now(), polls: None, over: None, failed: None }
     }
 
     fn step<I: RingMessage, O: RingMessage>(&mut self, channel: &mut Channel<I, O>, timeout: Option<Duration>) -> Option<Result<O>> {
+        if !channel.process.is_this() {
+            return Some(Err(channel.fault(Duration::ZERO)));
+        }
         loop {
             match channel.try_recv() {
                 Ok(answer) => return Some(Ok(answer)),
@@ -247,7 +252,12 @@ impl Receiving {
             let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
             let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
             let waited = self.begun.elapsed();
-            if is_over || timeout.is_some_and(|timeout| waited > timeout) {
+            let is_late = timeout.is_some_and(|timeout| waited > timeout);
+            // A caller that receives this error may restart the kernel at once.
+            if is_over && !is_late && channel.is_returning() && self.over.get_or_insert_with(Instant::now).elapsed() <= channel.timeout {
+                return None;
+            }
+            if is_over || is_late {
                 return Some(Err(self.failed.take().unwrap_or_else(|| channel.fault(waited))));
             }
             if self.polls.is_some() || !channel.has_left() {

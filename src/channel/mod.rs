@@ -9,6 +9,8 @@
 //! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless the rings are shared. A send polls for answers only if it moved
 //! nothing or if the output ring may be half full.
 //!
+//! In a forked process every wait for the kernel fails, and a drop leaves the kernel to the parent.
+//!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
 //! ```
@@ -33,7 +35,7 @@ mod messages;
 mod options;
 mod published;
 
-use core::mem::take;
+use core::mem::{forget, take};
 use core::ptr::NonNull;
 use std::boxed::Box;
 use std::fmt;
@@ -45,6 +47,7 @@ use std::vec::Vec;
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use crate::fork::Process;
 use crate::kernel::Persistent;
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
@@ -94,6 +97,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
     published: Published,
+    process: Process,
     region: PinnedBuffer<Page>,
     stream: Stream,
 }
@@ -203,6 +207,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             kernel: None,
             kept: Vec::new(),
             published: Published::new(options)?,
+            process: Process::this(),
             region,
             stream: Stream::new(backend, device)?,
         };
@@ -247,8 +252,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if it has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); else as
-    /// [`open`](Self::open).
+    /// [`Busy`](Error::Busy) if it has not ended, or has not returned from its last state within the [`timeout`](Options::timeout);
+    /// [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw), or in a forked process; else as [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw (use Channel::restart_raw)" });
@@ -261,13 +266,17 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if it has not ended; else as [`open_raw`](Self::open_raw).
+    /// As [`restart`](Self::restart); else as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///
     /// As [`open_raw`](Self::open_raw), for the new launch.
     pub unsafe fn restart_raw(&mut self) -> Result<()> {
-        if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
+        if !self.process.is_this() {
+            return Err(self.fault(Duration::ZERO));
+        }
+        self.wait_for_return();
+        if !self.has_returned() {
             return Err(Error::Busy { what: "the kernel has not ended" });
         }
         drop(self.kernel.take());
@@ -301,6 +310,11 @@ impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
 impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
     fn drop(&mut self) {
         let Some(kernel) = self.kernel.take() else { return };
+        // A forked process has neither the kernel nor, with a driver, its memory: both are the parent's.
+        if !self.process.is_this() {
+            forget((kernel, take(&mut self.kept)));
+            return;
+        }
         if !kernel.is_done() {
             self.control.command(Command::TERMINATE);
             let begun = Instant::now();

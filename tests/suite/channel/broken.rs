@@ -1,10 +1,14 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use futures::executor::block_on;
 use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::{ControlBlock, HostWord, Machine};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
+
+#[cfg(target_os = "linux")]
+use crate::fork::fork;
 
 use super::*;
 
@@ -80,6 +84,27 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { active(host, arguments, linger) }
 }
 
+static DEPARTS: AtomicBool = AtomicBool::new(false);
+
+/// Returns some time after it has stored its last state.
+unsafe fn returns_late(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
+    // SAFETY: as above.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    control.enter(State::Ready);
+    let mut times = 0;
+    while control.command().0 < 2 && !DEPARTS.swap(false, Acquire) {
+        if control.command().0 == 1 && control.enter(State::Active) {
+            control.acknowledge(1);
+        }
+        host.pause(times);
+        times += 1;
+    }
+    control.note(Fault::Panic);
+    control.enter(State::Faulted);
+    thread::sleep(Duration::from_millis(100));
+}
+
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
     // SAFETY: as above, without the library.
@@ -114,6 +139,7 @@ const BROKEN: Image = Image {
         Entry { name: "lingers", arguments: 4, run: lingers },
         Entry { name: "handler panics", arguments: 4, run: handler_panics },
         Entry { name: "deaf", arguments: 4, run: deaf },
+        Entry { name: "returns late", arguments: 4, run: returns_late },
     ],
     ..IMAGE
 };
@@ -163,7 +189,7 @@ struct Panics;
 impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
     type Input = Echo;
     type Output = Echo;
-    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+    unsafe fn answer(&mut self, _: &L, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
         panic!("a handler of the test panics");
     }
 }
@@ -209,6 +235,73 @@ fn a_terminated_kernel_has_ended_when_its_launch_completes() {
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
     SENT_AWAY.store(true, Release);
     eventually("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has ended: Terminated");
+}
+
+#[test]
+fn a_kernel_can_be_restarted_once_a_wait_for_it_has_failed() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no own arguments.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("returns late")) }.expect("a channel");
+    type Wait = fn(&mut Channel<Echo, Echo>) -> Error;
+    let waits: [Wait; 4] = [
+        |channel| channel.recv().expect_err("no answer"),
+        |channel| block_on(channel.recv_async()).expect_err("no answer"),
+        |channel| channel.command(Command::PAUSE).expect_err("it obeys no more"),
+        |channel| match channel.send(message(0)) {
+            Err(SendError::Kernel { error, .. }) => error,
+            sent => panic!("{sent:?}"),
+        },
+    ];
+    for wait in waits {
+        DEPARTS.store(true, Release);
+        eventually("it reports its end", || channel.state() == Some(State::Faulted));
+        let error = wait(&mut channel);
+        let faulted = matches!(error, Error::Kernel { state: Some(State::Faulted), is_over: true, fault: Some(Fault::Panic), .. });
+        assert!(faulted, "{error:?}");
+        // SAFETY: as above.
+        unsafe { channel.restart_raw() }.expect("it has returned");
+    }
+}
+
+#[test]
+fn restart_waits_for_the_return_of_an_ended_kernel() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+    for _ in 0..50 {
+        channel.drain().expect("it ends");
+        // SAFETY: `echo` takes no own arguments.
+        unsafe { channel.restart_raw() }.expect("it has ended");
+    }
+}
+
+/// The time limit of the channel is that of the test: a child that waits for it is killed.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_channel_in_a_forked_process_waits_for_nothing() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options { timeout: 2 * LIMIT, ..Options::new("echo") }).expect("a channel");
+    let is_refused = |error: &Error| matches!(error, Error::Unsupported { .. });
+    let answered = fork(|| {
+        [
+            channel.recv().is_err_and(|error| is_refused(&error)),
+            channel.drain().is_err_and(|error| is_refused(&error)),
+            channel.command(Command::PAUSE).is_err_and(|error| is_refused(&error)),
+            // SAFETY: `echo` takes no own arguments.
+            unsafe { channel.restart_raw() }.is_err_and(|error| is_refused(&error)),
+            matches!(channel.send(message(0)), Err(SendError::Kernel { error: Error::Unsupported { .. }, .. })),
+        ] == [true; 5]
+    });
+    assert!(answered, "in a fork it waits, or does something");
+    let mut channel = Some(channel);
+    let dropped = fork(|| {
+        drop(channel.take());
+        true
+    });
+    assert!(dropped, "its drop waits for the kernel of the parent");
+    let mut channel = channel.expect("the parent's own");
+    channel.send(message(7)).expect("the kernel runs");
+    assert_eq!(channel.recv().expect("an answer"), message(7));
 }
 
 #[test]
