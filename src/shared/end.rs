@@ -62,7 +62,7 @@ pub(super) struct Hold {
     looks: Cell<u32>,
     asked: Cell<Instant>,
     dead: Cell<Option<u64>>,
-    /// The last generation of the other end that has left or died; 0 before.
+    /// The last generation of the other end that is known to have left or died, before this end came or since; 0 for none.
     gone: Cell<u64>,
 }
 
@@ -78,6 +78,11 @@ impl Hold {
             dead: Cell::new(None),
             gone: Cell::new(0),
         };
+        // A peer that left before this end came is not one to wait for: only a successor is.
+        let (word, state) = seat::state(hold.place.header(), side.other(), hold.seat.fd());
+        if matches!(state, OwnerState::Left | OwnerState::Died) {
+            hold.gone.set(seat::generation_of(word));
+        }
         // A predecessor killed while asleep is still counted.
         hold.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
         Ok(hold)
@@ -348,8 +353,9 @@ macro_rules! ends {
 
             /// Waits until the other end has an owner; returns its generation.
             ///
-            /// If it has had one, returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait saw it leave or die. Then a
-            /// successor counts, even one that has left.
+            /// An owner counts if it holds the other end when this end attaches, or attaches later, even if it has left again. It no longer counts
+            /// once [`is_disconnected`](Self::is_disconnected) or a wait has seen it leave or die; then the call waits for a successor. An owner that
+            /// left before this end attached does not count: its messages can be popped without a wait.
             ///
             /// # Errors
             ///

@@ -13,7 +13,8 @@
 //!    the size is sealed, holes read as zeros, huge pages are rejected.
 //!
 //! After the remaining messages, a wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and
-//! [`Consumer::wait_for_peer`] wait for the first peer or a successor. A death wakes no sleeper, but with
+//! [`Consumer::wait_for_peer`] wait for the first peer or a successor; a peer that
+//! left before this end attached is absent. A death wakes no sleeper, but with
 //! [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) a sleeper checks every 100 ms, and notices it within a second.
 //!
 //! ```

@@ -387,6 +387,18 @@ fn a_consumer_waits_for_the_successor_of_a_killed_process() {
 }
 
 #[test]
+fn a_peer_that_was_killed_before_this_end_attached_is_absent() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut worker = Worker::start("three", &memory, None);
+    eventually("it has attached", || memory.state(Side::Producer) == OwnerState::Alive);
+    worker.kill();
+    eventually("it is dead", || memory.state(Side::Producer) == OwnerState::Died);
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    let nobody = consumer.wait_for_peer(WaitStrategy::default(), Some(Instant::now()));
+    assert_eq!(nobody, Err(NoPeer { end: Side::Producer, state: OwnerState::Died }));
+}
+
+#[test]
 fn an_end_has_one_owner_across_duplicated_descriptors() {
     let memory = Memory::create::<u64>(4).unwrap();
     assert_eq!(memory.state(Side::Producer), OwnerState::NotYet);

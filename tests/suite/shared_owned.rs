@@ -184,6 +184,29 @@ fn wait_for_peer_sees_a_successor_that_already_left() {
 }
 
 #[test]
+fn a_peer_that_left_before_this_end_attached_is_absent() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let past = || Some(Instant::now());
+    // A consumer came and left; then the producer is restarted.
+    drop((memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap()));
+    let mut producer = memory.producer::<u64>().unwrap();
+    assert_eq!(producer.wait_for_peer(SLEEP, past()), Err(NoPeer { end: Side::Consumer, state: OwnerState::Left }));
+    drop(memory.consumer::<u64>().unwrap());
+    assert_eq!(producer.wait_for_peer(SLEEP, past()), Ok(2), "this one attached after the producer");
+    producer.push(7).unwrap();
+    drop(producer);
+    // The other way round; a message that was left can be popped.
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    assert_eq!(consumer.wait_for_peer(SLEEP, past()), Err(NoPeer { end: Side::Producer, state: OwnerState::Left }));
+    assert_eq!(consumer.pop(), Ok(7));
+    let kept = memory.producer::<u64>().unwrap();
+    drop(consumer);
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    assert_eq!(consumer.wait_for_peer(SLEEP, past()), Ok(3), "it is attached");
+    drop(kept);
+}
+
+#[test]
 fn a_producer_of_a_full_ring_continues_with_a_new_consumer() {
     let memory = Memory::create::<u64>(1).unwrap();
     let mut producer = memory.producer::<u64>().unwrap();
