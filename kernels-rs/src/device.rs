@@ -193,7 +193,10 @@ mod rustc {
         #[inline(always)]
         fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
             core::sync::atomic::fence(AcqRel);
-            for (word, value) in words {
+            // By index: LLVM 23 moves an array that is iterated by value through local memory.
+            #[allow(clippy::needless_range_loop)]
+            for place in 0..N {
+                let (word, value) = words[place];
                 word.store(value);
             }
         }
@@ -347,7 +350,10 @@ mod rust_cuda {
         fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
             // SAFETY: a fence.
             unsafe { asm!("fence.acq_rel.sys;", options(nostack)) };
-            for (word, value) in words {
+            // By index: LLVM 23 moves an array that is iterated by value through local memory.
+            #[allow(clippy::needless_range_loop)]
+            for place in 0..N {
+                let (word, value) = words[place];
                 word.store(value);
             }
         }
