@@ -3,6 +3,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Counters of one direction of a bridge.
 ///
+/// A strategy with shared rings ([`Unified`](super::TransferStrategy::Unified), [`Flagged`](super::TransferStrategy::Flagged)) copies nothing: only
+/// `messages` and `fences` count there.
+///
 /// ```
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
@@ -20,7 +23,7 @@ use core::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Messages arrived, slots released.
+    /// Messages arrived, slots released; in a shared ring, messages published.
     pub messages: u64,
     /// Flushes that began to move messages.
     pub flushes: u64,
@@ -59,6 +62,10 @@ pub(super) struct Count(AtomicU64);
 
 impl Count {
     pub fn add(&self, more: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+        self.set(self.0.load(Relaxed).wrapping_add(more));
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
     }
 }

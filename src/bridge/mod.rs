@@ -278,7 +278,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// Returns the counters to the device and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
-        [self.up.counts.read(), self.down.counts.read()]
+        [self.up.metrics(), self.down.metrics()]
     }
 }
 

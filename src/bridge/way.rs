@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::carrier::Carrier;
 use super::end::NearEnd;
 use super::far::{Far, RingAddresses};
-use super::metrics::Counts;
+use super::metrics::{Counts, Metrics};
 use super::mover::Mover;
 use super::near::Near;
 use super::{Placement, TransferStrategy};
@@ -18,6 +18,8 @@ pub(super) struct Way<E: NearEnd> {
     pub near: Arc<Near>,
     pub counts: Arc<Counts>,
     pub mover: Option<Mover<E>>,
+    /// The ring's first index.
+    start: u64,
 }
 
 impl<E: NearEnd> Way<E> {
@@ -33,7 +35,7 @@ impl<E: NearEnd> Way<E> {
         start: u64,
     ) -> Result<Self> {
         let counts = Arc::<Counts>::default();
-        let mut way = Self { near, counts, mover: None };
+        let mut way = Self { near, counts, mover: None, start };
         if !strategy.shares() {
             let far = Far::new::<E::Message>(backend, device, placement, way.near.layout.capacity(), start)?;
             let carrier = Carrier::new(backend, device, strategy, Arc::clone(&way.counts))?;
@@ -67,7 +69,18 @@ impl<E: NearEnd> Way<E> {
         fence(SeqCst);
         self.counts.fences.add(1);
         let Indices { head, tail, capacity } = self.indices();
+        // For a pump, which has the counters alone.
+        self.counts.messages.set(tail.wrapping_sub(self.start));
         Ok(tail.wrapping_sub(head).min(capacity))
+    }
+
+    /// In a shared ring a message has arrived once it is published: the ring's index counts them, flushed or not.
+    pub fn metrics(&self) -> Metrics {
+        let counted = self.counts.read();
+        match self.mover {
+            Some(_) => counted,
+            None => Metrics { messages: self.indices().tail.wrapping_sub(self.start), ..counted },
+        }
     }
 
     pub fn pending(&self) -> u64 {

@@ -285,6 +285,27 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 }
 
+impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// Returns the counters of its bridge, to the kernel and to the host.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO, Echo};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::open(&backend, 0, ECHO)?;
+    /// channel.send(Echo { words: [7; 8] })?;
+    /// channel.recv()?;
+    /// assert_eq!(channel.metrics().map(|direction| direction.messages), [1, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> [bridge::Metrics; 2] {
+        self.bridge.metrics()
+    }
+}
+
 fn pause(times: &mut u32) {
     *times = times.saturating_add(1);
     if *times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
