@@ -21,6 +21,7 @@ mod set;
 mod transfer;
 
 use core::fmt;
+use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 
 use crate::Result;
@@ -122,6 +123,30 @@ impl Stream {
     /// The first error whose [`Pending`] was not waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.backend.synchronize(self.shared.id)
+    }
+
+    /// As [`synchronize`](Self::synchronize), for at most `timeout`. Returns whether the operations that were queued before this call are complete.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::memory::{Device, GpuBuffer};
+    /// use ringmem::stream::Stream;
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let stream = Stream::new(&backend, 0)?;
+    /// let filled = stream.fill(GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?, .., 7)?;
+    /// assert!(stream.synchronize_timeout(Duration::from_secs(10))?);
+    /// # drop(filled);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`synchronize`](Self::synchronize), if they are complete.
+    pub fn synchronize_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.record()?.wait_timeout(timeout)
     }
 
     pub(crate) fn mark(&self) -> Result<Ticket> {

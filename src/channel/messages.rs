@@ -43,6 +43,46 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
+    /// As [`send`](Self::send), as a future, without a time limit; a thread wakes it at least every millisecond. Cancel-safe: a future that is
+    /// dropped before it is ready has sent nothing.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO, Echo};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::open(&backend, 0, ECHO)?;
+    /// futures::executor::block_on(async {
+    ///     channel.send_async(Echo { words: [7; 8] }).await?;
+    ///     assert_eq!(channel.recv_async().await?.words, [7; 8]);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send); never [`SendError::Full`].
+    pub fn send_async(&mut self, message: I) -> impl Future<Output = Result<(), SendError<I>>> {
+        let (begun, mut times, mut message) = (Instant::now(), 0_u32, Some(message));
+        poll_fn(move |context| {
+            // It is polled again after it was ready.
+            let Some(unsent) = message.take() else { return Poll::Pending };
+            let unsent = match if self.has_left() { Err(SendError::Full(unsent)) } else { self.try_send(unsent) } {
+                Err(SendError::Full(unsent)) => unsent,
+                sent => return Poll::Ready(sent),
+            };
+            if self.has_left() && !self.is_returning() {
+                return Poll::Ready(Err(SendError::Kernel { error: self.fault(begun.elapsed()), message: unsent }));
+            }
+            message = Some(unsent);
+            watch::soon(context.waker().clone(), times.min(MOST_LOOKS));
+            times = times.saturating_add(1);
+            Poll::Pending
+        })
+    }
+
     /// Pushes a message and flushes it; never waits, nor [checks](Self::check) the kernel.
     ///
     /// # Errors

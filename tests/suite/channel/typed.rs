@@ -143,3 +143,31 @@ fn recv_async_wakes_its_task_and_a_dropped_future_loses_none() {
     channel.drain().expect("it ends");
     assert!(matches!(block_on(channel.recv_async()), Err(Error::Kernel { .. })));
 }
+
+#[test]
+fn send_async_waits_for_room_and_a_dropped_future_sends_nothing() {
+    let backend = backend();
+    let mut channel = Channel::builder(ECHO).input_capacity(4).output_capacity(4).open(&*backend, 0).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    for id in 0..4 {
+        block_on(channel.send_async(message(id))).expect("room");
+    }
+    let task = Arc::new(Task::default());
+    {
+        let mut future = pin!(channel.send_async(message(99)));
+        for woken in 1..5 {
+            assert!(future.as_mut().poll(&mut Context::from_waker(&task.clone().into())).is_pending());
+            eventually("the task is woken", || task.0.load(Relaxed) == woken);
+        }
+    }
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    // The kernel pops while this waits: both rings have four slots.
+    block_on(channel.send_async(message(4))).expect("room, once the kernel has popped");
+    for id in 0..5 {
+        assert_eq!(block_on(channel.recv_async()).expect("an answer"), message(id));
+    }
+    channel.drain().expect("it ends");
+    let Err(SendError::Kernel { error, message: unsent }) = block_on(channel.send_async(message(5))) else { panic!("it has left") };
+    assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), .. }), "{error}");
+    assert_eq!(unsent, message(5));
+}

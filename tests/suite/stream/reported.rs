@@ -7,6 +7,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Pending, Role, StreamSet};
 
 use super::{build, builder, gpu, stream};
+use crate::LIMIT;
 
 type Filled = Pending<GpuBuffer<u8>>;
 
@@ -22,8 +23,12 @@ fn a_second_waiter_gets_already_reported() {
         let backend = build(builder());
         let set = StreamSet::new(&*backend, 0, 0).expect("streams");
         let stream = set.role(Role::Compute);
-        let others: [&dyn Fn() -> bool; 3] =
-            [&|| stream.synchronize().is_err(), &|| stream.record().expect("live").wait().is_err(), &|| set.synchronize().is_err()];
+        let others: [&dyn Fn() -> bool; 4] = [
+            &|| stream.synchronize().is_err(),
+            &|| stream.synchronize_timeout(LIMIT).is_err(),
+            &|| stream.record().expect("live").wait().is_err(),
+            &|| set.synchronize().is_err(),
+        ];
         for other in others {
             backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(2).when_executed()));
             let fills = [0; 3].map(|_| stream.fill(gpu(&backend, 64), .., 1).expect("queued"));
