@@ -1,7 +1,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::{env, fs};
 
-use crate::{Builder, Compiler, Error, compiler};
+use crate::{Builder, Compiler, Error, Kernel, compiler};
 
 /// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`, where `kernels!` finds it; again when a source file
 /// changes.
@@ -34,19 +34,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Ok(compiler) => {
             let ptx = Builder::new(manifest, &*package).target(out.join("ptx")).build(&compiler)?;
             ptx.sources.iter().for_each(|source| println!("cargo::rerun-if-changed={}", source.display()));
-            let framed: Vec<String> = ptx
-                .kernels
-                .iter()
-                .filter(|kernel| kernel.local_bytes > 0)
-                .map(|kernel| format!("`{}` {} bytes", kernel.name, kernel.local_bytes))
-                .collect();
-            if !framed.is_empty() {
-                println!("cargo::warning=kernels of {package} use local memory, in each thread: {}", framed.join(", "));
-                println!("cargo::warning=compiled with {}", compiler.version);
-                println!(
-                    "cargo::warning=their launch can fail while another kernel runs: see \"Operation\" in docs/guide/cuda.md of ringmem"
-                );
-            }
+            of_local_memory(&package, &ptx.kernels, &compiler.version).iter().for_each(|line| println!("cargo::warning={line}"));
             ptx.text
         }
         Err(error @ Error::NoCompiler(_)) => {
@@ -58,4 +46,43 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     fs::write(&file, text).map_err(Error::file(&file))
+}
+
+/// Says which kernels have stack frames, if any have.
+fn of_local_memory(package: &str, kernels: &[Kernel], compiler: &str) -> Vec<String> {
+    let framed = kernels.iter().filter(|kernel| kernel.local_bytes > 0);
+    let framed: Vec<String> = framed.map(|kernel| format!("`{}` {} bytes", kernel.name, kernel.local_bytes)).collect();
+    if framed.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        format!("kernels of {package} use local memory, in each thread: {}", framed.join(", ")),
+        format!("compiled with {compiler}"),
+        "their launch can fail while another kernel runs: see \"Operation\" in docs/guide/cuda.md of ringmem".to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_with_local_memory_are_named_with_their_bytes() {
+        let kernel = |name: &str, local_bytes| Kernel { name: name.to_owned(), local_bytes };
+        let [first, second, _] =
+            &of_local_memory("particles", &[kernel("step", 128), kernel("copy", 0), kernel("sum", 8)], "rustc 1.97.0")[..]
+        else {
+            panic!("three lines")
+        };
+        assert_eq!(first, "kernels of particles use local memory, in each thread: `step` 128 bytes, `sum` 8 bytes");
+        assert_eq!(second, "compiled with rustc 1.97.0");
+        assert!(of_local_memory("particles", &[kernel("copy", 0)], "rustc 1.97.0").is_empty());
+    }
+
+    #[test]
+    fn a_path_cannot_name_an_embedded_file() {
+        for name in ["", "../step.ptx", "/tmp/step.ptx", "ptx/step.ptx", ".."] {
+            assert!(matches!(embed(name), Err(Error::Name(_))), "{name}");
+        }
+    }
 }
