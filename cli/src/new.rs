@@ -30,18 +30,20 @@ const FILES: [(&str, &str); 6] = [
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     let folder = &arguments.folder;
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // `.` and `..` have no last part, but name a folder.
+    let named = if folder.file_name().is_some() { folder.clone() } else { folder.canonicalize().unwrap_or_default() };
+    let name = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if let Some(reason) = refusal(name) {
         return Err(Failure::Usage(format!("{} is not the name of a package: {reason}", shown(folder))));
     }
     if folder.exists() && !folder.read_dir().is_ok_and(|mut entries| entries.next().is_none()) {
-        return Err(Failure::Fact(format!("{} exists: name a new or empty folder", shown(folder))));
+        return Err(Failure::Fact(format!("{} exists: name a new or empty folder", shown(&named))));
     }
     let checkout = checkout(arguments.path.as_deref())?;
     let checkout = checkout.to_str().ok_or_else(|| Failure::Usage(format!("{} is not UTF-8, as a manifest must be", shown(&checkout))))?;
     for (file, text) in FILES {
         let path = folder.join(file);
-        let text = text.replace("CHECKOUT", &escaped(checkout)).replace("CRATE", &name.replace('-', "_")).replace("NAME", name);
+        let text = filled(text, &[("CHECKOUT", &escaped(checkout)), ("CRATE", &name.replace('-', "_")), ("NAME", name)]);
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
         written.map_err(|error| Failure::Fact(format!("cannot write {}: {error}", shown(&path))))?;
     }
@@ -57,21 +59,43 @@ fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-fn escaped(path: &str) -> String {
-    path.replace('\\', "\\\\").replace('"', "\\\"")
+/// Replaces placeholders in one pass: a value may contain them.
+fn filled(mut text: &str, values: &[(&str, &str)]) -> String {
+    let mut filled = String::new();
+    let first = |text: &str| values.iter().filter_map(|&(name, value)| Some((text.find(name)?, name, value))).min();
+    while let Some((at, name, value)) = first(text) {
+        filled.push_str(&text[..at]);
+        filled.push_str(value);
+        text = &text[at + name.len()..];
+    }
+    filled + text
 }
 
-/// The package's dependencies, and names that cargo refuses.
-const RESERVED: [&str; 12] = [
+/// The inside of a basic string of TOML, in which control characters have a number.
+fn escaped(path: &str) -> String {
+    let letter = |letter: char| match letter {
+        '\\' | '"' => format!("\\{letter}"),
+        _ if letter.is_control() => format!("\\u{:04x}", u32::from(letter)),
+        _ => letter.to_string(),
+    };
+    path.chars().map(letter).collect()
+}
+
+/// This workspace's packages that the package depends on, which have its version, and names that cargo refuses. Another dependency may have the
+/// package's name.
+const RESERVED: [&str; 15] = [
     "alloc",
     "build",
+    "compiler_builtins",
     "core",
     "deps",
     "examples",
     "incremental",
     "proc_macro",
     "ringmem",
+    "ringmem_derive",
     "ringmem_kernels",
+    "ringmem_layouts",
     "ringmem_ptx_builder",
     "std",
     "test",

@@ -5,13 +5,15 @@
 use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, LitStr, Result, Type, Visibility};
+use syn::{Attribute, Error, Expr, LitStr, Path, Result, Type, Visibility};
 
 use crate::layout::unraw;
 
 mod parse;
 
 struct Kernels {
+    /// The crate `ringmem_kernels`, if it has another path.
+    path: Option<Path>,
     layouts: Vec<Type>,
     /// An existing `Abi` with all layouts.
     abi: Option<Expr>,
@@ -20,6 +22,8 @@ struct Kernels {
 }
 
 struct Kernel {
+    /// The attributes `cfg`, which hold for all items of the kernel.
+    conditions: Vec<Attribute>,
     attributes: Vec<Attribute>,
     visibility: Visibility,
     name: Ident,
@@ -45,13 +49,15 @@ enum Form {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Kernels { layouts, abi, ptx, list } = syn::parse2(input)?;
-    let path = quote!(::ringmem_kernels);
-    let messages = list.iter().flat_map(|kernel| kernel.form.messages());
-    let messages = Messages::of(messages);
-    let built = || std::path::Path::new(&std::env::var_os("OUT_DIR")?).join("kernels.ptx").to_str().map(str::to_owned);
-    let ptx = match ptx.map(|file| file.value()).or_else(|| built().filter(|file| std::path::Path::new(file).exists())) {
-        Some(file) => quote!(include_bytes!(#file)),
+    let Kernels { path, layouts, abi, ptx, list } = syn::parse2(input)?;
+    let path = path.map_or(quote!(::ringmem_kernels), |path| path.to_token_stream());
+    let conditions = list.iter().map(Kernel::condition).collect::<Result<Vec<_>>>()?;
+    let messages = Messages::of(list.iter().zip(&conditions));
+    if let Some(file) = &ptx {
+        checked_in(file)?;
+    }
+    let ptx = match ptx.map(|file| file.value()).or_else(built) {
+        Some(file) => quote!(#path::__layouts::__private::core::include_bytes!(#file)),
         None => quote!(b""),
     };
     let (abi, own) = match abi {
@@ -69,9 +75,11 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     for (index, kernel) in list.iter().enumerate() {
         let (item, value, host) = kernel.expand(&path, &abi, &messages);
         items.extend(item);
-        entries.extend(quote!(#value.entry(__RINGMEM.1[#index]),));
-        hosts.push(host);
+        let (only_if, index) = (only_if(&conditions[index]), position(&path, &conditions[..index]));
+        entries.extend(quote!(#only_if #value.entry(__RINGMEM.1[#index]),));
+        hosts.push(quote!(#only_if #host));
     }
+    let once = once_per_crate();
     let table = messages.table(&path, &hosts);
     Ok(quote! {
         #own
@@ -89,6 +97,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
 
         #table
         #items
+        #once
 
         // Last, so that the last error of a second use names it.
         #[doc(hidden)]
@@ -96,53 +105,122 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     })
 }
 
-struct Messages<'a>(Vec<&'a Type>);
+/// The file that `ringmem_ptx_builder::embed` wrote, or that another build script wrote as `kernels.ptx`.
+fn built() -> Option<String> {
+    let embedded = std::env::var_os("RINGMEM_EMBEDDED_PTX").map(std::path::PathBuf::from);
+    let written = std::env::var_os("OUT_DIR").map(|out| std::path::Path::new(&out).join("kernels.ptx"));
+    let existing = embedded.into_iter().chain(written).find(|file| file.exists())?;
+    existing.to_str().map(str::to_owned)
+}
+
+/// Refuses a file that is not PTX. A missing one is `include_bytes!`'s error.
+fn checked_in(file: &LitStr) -> Result<()> {
+    let folder = file.span().unwrap().local_file().and_then(|source| source.parent().map(std::path::Path::to_owned));
+    let Some(Ok(bytes)) = folder.map(|folder| std::fs::read(folder.join(file.value()))) else { return Ok(()) };
+    let is_ptx = std::str::from_utf8(&bytes).is_ok_and(|text| {
+        let has = |directive| text.lines().any(|line| line.starts_with(directive));
+        has(".version ") && has(".target ")
+    });
+    let message = || format!("`{}` is not PTX: it has no `.version` and `.target`", file.value());
+    if is_ptx { Ok(()) } else { Err(Error::new(file.span(), message())) }
+}
+
+/// Exports a macro, which is defined in the root of its crate: a second use in any module is an error of a name that is defined twice. PTX has one
+/// symbol `RINGMEM_ABI`, but a crate without a build script for PTX can use `kernels!` in several modules.
+fn once_per_crate() -> TokenStream {
+    let once = quote! {
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! use_kernels_once_in_a_crate_that_is_compiled_to_ptx {
+            () => {};
+        }
+    };
+    match std::env::var_os("RINGMEM_EMBEDDED_PTX") {
+        // The PTX has no kernels of unit tests.
+        Some(_) => quote!(#[cfg(not(test))] #once),
+        None => quote!(#[cfg(target_os = "cuda")] #once),
+    }
+}
+
+fn only_if(condition: &Option<TokenStream>) -> Option<TokenStream> {
+    condition.as_ref().map(|condition| quote!(#[cfg(#condition)]))
+}
+
+/// How many of these come before an item, where some are compiled on a condition.
+fn position(path: &TokenStream, before: &[Option<TokenStream>]) -> TokenStream {
+    let always = before.iter().filter(|condition| condition.is_none()).count();
+    let some = before.iter().flatten();
+    quote!({ #always #(+ #path::__layouts::__private::core::cfg!(#some) as usize)* })
+}
+
+/// The types of messages, each with the condition of its kernels, or `None` if a kernel without a condition has it.
+struct Messages<'a> {
+    types: Vec<&'a Type>,
+    conditions: Vec<Option<TokenStream>>,
+}
 
 impl<'a> Messages<'a> {
-    fn of(types: impl Iterator<Item = &'a Type>) -> Self {
-        let mut list = Vec::<&Type>::new();
-        for ty in types {
-            if !list.iter().any(|listed| is_same(listed, ty)) {
-                list.push(ty);
+    fn of(kernels: impl Iterator<Item = (&'a Kernel, &'a Option<TokenStream>)>) -> Self {
+        let mut messages = Self { types: Vec::new(), conditions: Vec::new() };
+        for (kernel, condition) in kernels {
+            for ty in kernel.form.messages() {
+                match messages.types.iter().position(|listed| is_same(listed, ty)) {
+                    Some(listed) => {
+                        let both = messages.conditions[listed].as_ref().zip(condition.as_ref()).map(|(a, b)| quote!(any(#a, #b)));
+                        messages.conditions[listed] = both;
+                    }
+                    None => {
+                        messages.types.push(ty);
+                        messages.conditions.push(condition.clone());
+                    }
+                }
             }
         }
-        Self(list)
+        messages
     }
 
     fn first(&self, ty: &'a Type) -> &'a Type {
-        self.0.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
+        self.types.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
+    }
+
+    /// The message with this index, if its condition holds.
+    fn place(&self, path: &TokenStream, index: usize) -> TokenStream {
+        let position = position(path, &self.conditions[..index]);
+        quote!(__RINGMEM.0[#position])
     }
 
     /// The messages' kinds and layouts and the host's functions in one body: there, another type is one error.
     fn table(&self, path: &TokenStream, hosts: &[TokenStream]) -> TokenStream {
-        let messages: Vec<_> = self
-            .0
-            .iter()
-            .map(|ty| {
-                let path = crate::spanned(path, ty.span());
-                quote_spanned!(ty.span()=> #path::__layouts::__private::message::<#ty>())
-            })
-            .collect();
-        let checks = self.0.iter().enumerate().map(|(index, ty)| {
-            let (path, others) = (crate::spanned(path, ty.span()), 0..index);
-            quote_spanned!(ty.span()=> #path::__layouts::__private::another_kind(__RINGMEM.0[#index], &[#(__RINGMEM.0[#others]),*]);)
+        let messages = self.types.iter().zip(&self.conditions).map(|(ty, condition)| {
+            let (path, only_if) = (crate::spanned(path, ty.span()), only_if(condition));
+            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::message::<#ty>())
         });
-        let (count, kernels) = (messages.len(), hosts.len());
+        let messages: Vec<_> = messages.collect();
+        let checks = self.types.iter().enumerate().map(|(index, ty)| {
+            let (spanned, only_here) = (crate::spanned(path, ty.span()), only_if(&self.conditions[index]));
+            let (place, others) = (self.place(path, index), (0..index).map(|other| self.place(path, other)));
+            let only_others = self.conditions[..index].iter().map(only_if);
+            quote_spanned!(ty.span()=> #only_here #spanned::__layouts::__private::another_kind(#place, &[#(#only_others #others),*]);)
+        });
         let message = quote!(#path::__layouts::LayoutDescriptor);
         quote! {
             #[cfg(not(target_os = "cuda"))]
             #[doc(hidden)]
-            const __RINGMEM: ([(u64, #message); #count], [unsafe fn(&dyn #path::__layouts::image::KernelHost, &[u64]); #kernels]) =
-                ([#(#messages),*], [#(#hosts),*]);
+            const __RINGMEM: (&[(u64, #message)], &[unsafe fn(&dyn #path::__layouts::image::KernelHost, &[u64])]) =
+                (&[#(#messages),*], &[#(#hosts),*]);
             #[cfg(target_os = "cuda")]
-            const __RINGMEM: ([(u64, #message); #count],) = ([#(#messages),*],);
+            const __RINGMEM: (&[(u64, #message)],) = (&[#(#messages),*],);
             const _: () = { #(#checks)* };
         }
     }
 
     fn set(&self, layouts: &[Type], path: &TokenStream) -> TokenStream {
-        let more = (0..self.0.len()).filter(|&index| !layouts.iter().any(|listed| is_same(listed, self.0[index])));
-        quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(__RINGMEM.0[#more].1),*])
+        let more = (0..self.types.len()).filter(|&index| !layouts.iter().any(|listed| is_same(listed, self.types[index])));
+        let more = more.map(|index| {
+            let (only_if, place) = (only_if(&self.conditions[index]), self.place(path, index));
+            quote!(#only_if #place.1)
+        });
+        quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(#more),*])
     }
 }
 
@@ -160,20 +238,31 @@ impl Form {
 }
 
 impl Kernel {
+    /// Both sides have the kernel if this predicate of `cfg` holds.
+    fn condition(&self) -> Result<Option<TokenStream>> {
+        let predicates = self.conditions.iter().map(|attribute| attribute.meta.require_list().map(|list| &list.tokens));
+        let predicates = predicates.collect::<Result<Vec<_>>>()?;
+        Ok((!predicates.is_empty()).then(|| quote!(all(#(#predicates),*))))
+    }
+
     fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream, TokenStream) {
-        let Self { attributes, visibility, name, form } = self;
+        let Self { conditions, attributes, visibility, name, form } = self;
         let text = unraw(name);
+        let only_if = quote!(#(#conditions)*);
+        let deprecated = attributes.iter().find(|attribute| attribute.path().is_ident("deprecated"));
+        // A deprecated function that the kernel called would warn of the kernel itself.
+        let called = if deprecated.is_some() { format_ident!("__{text}_itself") } else { name.clone() };
         let constant = Ident::new(&text.to_uppercase(), name.span());
-        let entry = format_ident!("__{name}_on_the_device");
+        let entry = format_ident!("__{text}_on_the_device");
         // Hygienic: the user's expressions cannot meet them.
-        let [machine, lanes, words, controls, epoch, idle_ns, batch] =
-            ["machine", "lanes", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
+        let [machine, lanes, host, words, controls, epoch, idle_ns, batch] =
+            ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
         let kernel = quote!(#path::__layouts::kernel);
         let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
 
         // The user's expression, outside of `unsafe`.
         let evaluated = match form {
-            Form::Each { .. } => name.to_token_stream(),
+            Form::Each { .. } => called.to_token_stream(),
             Form::Handler { handler: expression, .. }
             | Form::Launched { function: expression, .. }
             | Form::Grid { function: expression, .. } => expression.clone(),
@@ -223,15 +312,30 @@ impl Kernel {
         let mut items = TokenStream::new();
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
-                let state = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
-                items = quote! {
+                let parameters = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
+                let parameters = quote!(#(#parameters)* #taken: &#input, #given: &mut #output);
+                let mut body = body.to_token_stream();
+                if deprecated.is_some() {
+                    let others =
+                        attributes.iter().filter(|attribute| !["deprecated", "doc"].iter().any(|name| attribute.path().is_ident(name)));
+                    items = quote! {
+                        #only_if
+                        #(#others)*
+                        #[inline(always)]
+                        fn #called(#parameters) #body
+                    };
+                    let state = state.iter().map(|(name, _)| quote!(#name,));
+                    body = quote!({ #called(#(#state)* #taken, #given) });
+                }
+                items.extend(quote! {
+                    #only_if
                     #(#attributes)*
                     #[inline(always)]
-                    #visibility fn #name(#(#state)* #taken: &#input, #given: &mut #output) #body
-                };
-                let link = format!("The kernel [`{text}`](fn@{text}).");
+                    #visibility fn #name(#parameters) #body
+                });
+                let link = format!("The kernel [`{text}`](fn@{name}).");
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);
-                (quote!(#[doc = #link]), ty, value)
+                (quote!(#[doc = #link] #deprecated), ty, value)
             }
             Form::Handler { rings, input, output, .. } => {
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);
@@ -240,12 +344,15 @@ impl Kernel {
             Form::Launched { .. } | Form::Grid { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
         };
         items.extend(quote! {
+            #only_if
             const _: () = { #asserted };
 
+            #only_if
             #documented
             #[cfg(not(target_os = "cuda"))]
             #visibility const #constant: #constant_type = #constant_value;
 
+            #only_if
             #[cfg(target_os = "cuda")]
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
@@ -255,9 +362,9 @@ impl Kernel {
             }
         });
         let host = quote! {
-            |host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
+            |#host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
                 let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
-                let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
+                let (#machine, #lanes) = (&#path::Simulated(#host), &#path::Single(#host));
                 let #given = #evaluated;
                 // The promise of `Entry::run`'s caller.
                 unsafe { #call }
@@ -278,5 +385,57 @@ impl Rings {
         let ty = quote!(#kernel::Persistent<#input, #output>);
         // Safe: the image is of this list, in which this kernel accesses only its rings.
         (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #self) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_forms(options: &TokenStream) -> String {
+        let expanded = expand(quote! {
+            #options
+            pub persistent fn r#move(now: &A, then: &mut B) { *then = *now; }
+            #[cfg(any())]
+            pub flagged fn fold(state: &mut S, now: &A, then: &mut C) {}
+            #[deprecated]
+            pub persistent fn old(now: &A, then: &mut A) {}
+            persistent fn handler(A) -> B = Handler;
+            persistent fn launched(data: DevicePointer<u8>) = launched;
+            grid fn ends(count: u64) = ends;
+        });
+        expanded.unwrap().to_string()
+    }
+
+    #[test]
+    fn the_path_of_the_crate_replaces_its_name() {
+        assert!(all_forms(&quote!()).contains(":: ringmem_kernels ::"));
+        let text = all_forms(&quote!(crate: facade::kernels; layouts: D;));
+        assert!(text.contains("facade :: kernels :: __layouts") && !text.contains("ringmem_kernels"), "{text}");
+    }
+
+    #[test]
+    fn a_second_use_defines_a_macro_of_the_crate_twice() {
+        let text = all_forms(&quote!());
+        let guard = "# [cfg (target_os = \"cuda\")] # [doc (hidden)] # [macro_export] macro_rules ! use_kernels_once";
+        assert_eq!(text.matches(guard).count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_message_has_the_conditions_of_all_its_kernels() {
+        let condition = |predicate: &str| predicate.parse::<TokenStream>().ok();
+        let kernels: Vec<Kernel> = ["a(now: &A, then: &mut A)", "b(now: &A, then: &mut B)", "c(now: &B, then: &mut C)"]
+            .map(|head| syn::parse_str(&format!("persistent fn {head} {{}}")).unwrap())
+            .into();
+        let conditions = [condition("x"), None, condition("y")];
+        let messages = Messages::of(kernels.iter().zip(&conditions));
+        assert_eq!(messages.types.len(), 3);
+        assert!(messages.conditions[0].is_none() && messages.conditions[1].is_none());
+        assert_eq!(messages.conditions[2].as_ref().unwrap().to_string(), "y");
+        let position = position(&quote!(p), &[condition("x"), None, None, condition("y")]).to_string();
+        assert_eq!(
+            position,
+            "{ 2usize + p :: __layouts :: __private :: core :: cfg ! (x) as usize + p :: __layouts :: __private :: core :: cfg ! (y) as usize }"
+        );
     }
 }

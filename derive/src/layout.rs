@@ -48,6 +48,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
     }
 
     let text = unraw(name);
+    let lints = lints(input);
     let here = crate::spanned(path, name.span());
     let (size, align) = (optional(path, options.size.as_ref()), optional(path, options.align.as_ref()));
     let whole = quote_spanned!(name.span()=> #here::__private::size_and_align::<#name>(#text, #size, #align););
@@ -76,6 +77,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
         let here = crate::spanned(path, kind.span());
         checks.extend(quote_spanned!(kind.span()=> #here::__private::number_of_message(#text, #kind);));
         quote_spanned! {name.span()=>
+            #lints
             #[diagnostic::do_not_recommend]
             impl #here::RingMessage for #name {
                 const KIND: u64 = #kind;
@@ -84,20 +86,37 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
     });
     let (names, types) = (fields.iter().map(|field| &field.ident).collect::<Vec<_>>(), fields.iter().map(|field| &field.ty));
     Ok(quote! {
+        #lints
         const _: () = {
             #checks
             #whole
             // Another macro may have changed the fields.
-            #[allow(dead_code)]
             fn the_fields_are_all_and_exact(value: &#name) {
                 let #name { #(#names: _),* } = value;
                 #(let _: *const #types = &raw const value.#names;)*
             }
+            // It is not dead code: an `allow` would be an error where the user forbids that lint.
+            let _ = the_fields_are_all_and_exact;
         };
 
-        #path::__shared_layout! { #name #text; #described }
+        #path::__shared_layout! { [#lints] #name #text; #described }
         #message
     })
+}
+
+/// The levels of lints that the user gave the struct and its fields, for items that name the same types. An item that the user deprecates is no
+/// reason to warn the user of its own layout.
+fn lints(input: &DeriveInput) -> TokenStream {
+    let fields = match &input.data {
+        Data::Struct(data) => data.fields.iter().flat_map(|field| &field.attrs).collect(),
+        _ => Vec::new(),
+    };
+    let is = |attribute: &Attribute, names: &[&str]| names.iter().any(|name| attribute.path().is_ident(name));
+    let of_struct = input.attrs.iter().filter(|attribute| is(attribute, &["allow", "warn", "deny", "forbid"]));
+    let of_fields = fields.iter().filter(|attribute| is(attribute, &["allow"]));
+    let is_deprecated = input.attrs.iter().chain(fields.iter().copied()).any(|attribute| is(attribute, &["deprecated"]));
+    let deprecated = is_deprecated.then(|| quote!(#[allow(deprecated)]));
+    quote!(#(#of_struct)* #(#of_fields)* #deprecated)
 }
 
 fn combined(mut all: Error, error: Error) -> Error {

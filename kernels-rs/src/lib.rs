@@ -100,6 +100,8 @@ pub mod __private {
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
 #[doc(hidden)]
 pub use ringmem_layouts as __layouts;
+/// For `#[layout(crate = ..)]`, where this crate has another name or is exported by another.
+pub use ringmem_layouts as layouts;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 

@@ -43,36 +43,38 @@ macro_rules! __layout_table {
         #[diagnostic::do_not_recommend]
         unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
-                use $crate::__private::core::mem::{offset_of, size_of};
+                // The user may have macros and types with the names of core's.
+                use $crate::__private::core as __core;
 
                 // A pattern without `..` must name every field.
-                #[allow(dead_code)]
                 fn every_field_is_in_the_table<$($generic),*>(value: &$type) {
                     let $name { $($field: _),+ } = value;
                 }
                 // A `*mut` to a sized place coerces to no other type.
-                #[allow(dead_code)]
                 fn the_types_in_the_table_are_exact<$($generic),*>(place: *mut $type) {
                     $(
                         // SAFETY: never called, and nothing is read.
                         let _: *mut $field_type = unsafe { &raw mut (*place).$field };
                     )+
                 }
+                // They are not dead code: an `allow` would be an error where the user forbids that lint.
+                let _ = every_field_is_in_the_table::<$($generic),*>;
+                let _ = the_types_in_the_table_are_exact::<$($generic),*>;
                 let (end, last) = (0, "");
                 $(
-                    $crate::__private::offset(stringify!($name), stringify!($field), offset_of!(Self, $field), $offset);
-                    $crate::__private::no_padding(stringify!($name), last, end, $offset);
-                    let (end, last) = ($offset + size_of::<$field_type>(), stringify!($field));
+                    $crate::__private::offset(__core::stringify!($name), __core::stringify!($field), __core::mem::offset_of!(Self, $field), $offset);
+                    $crate::__private::no_padding(__core::stringify!($name), last, end, $offset);
+                    let (end, last) = ($offset + __core::mem::size_of::<$field_type>(), __core::stringify!($field));
                 )+
-                $crate::__private::no_padding(stringify!($name), last, end, size_of::<Self>());
-                $crate::__private::size_and_align::<Self>(stringify!($name), Some($size), Some($align));
+                $crate::__private::no_padding(__core::stringify!($name), last, end, __core::mem::size_of::<Self>());
+                $crate::__private::size_and_align::<Self>(__core::stringify!($name), __core::option::Option::Some($size), __core::option::Option::Some($align));
                 $crate::LayoutDescriptor::of::<Self>(
-                    stringify!($name),
+                    __core::stringify!($name),
                     &[$($crate::Field {
-                        name: stringify!($field),
+                        name: __core::stringify!($field),
                         offset: $offset,
-                        size: size_of::<$field_type>(),
-                        type_name: stringify!($field_type),
+                        size: __core::mem::size_of::<$field_type>(),
+                        type_name: __core::stringify!($field_type),
                         type_hash: <$field_type as $crate::Layout>::DESCRIPTOR.hash,
                         layout: &<$field_type as $crate::Layout>::DESCRIPTOR,
                         writer: $writer,

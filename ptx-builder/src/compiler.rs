@@ -1,6 +1,7 @@
 //! [`Compiler`]: a Rust compiler for PTX.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,7 +34,7 @@ impl Compiler {
             let cargo = cargo.unwrap_or_else(|| rustc.with_file_name("cargo"));
             match version(&rustc, &cargo) {
                 Ok(version) => return Ok(Self { rustc, cargo, found, version }),
-                Err(why) => refused.push((found, format!("{}: {why}", rustc.display()))),
+                Err(why) => refused.push((found, why)),
             }
         }
         Err(Error::NoCompiler(refused))
@@ -49,14 +50,37 @@ impl Compiler {
     }
 }
 
+/// Existing files and folders that change when a compiler is installed, so that a build script runs again. An installed file keeps the time that
+/// its package gives it, so the package managers' own records are watched.
+pub(crate) fn records_of_installations() -> Vec<PathBuf> {
+    let components = nightly("rustc").and_then(|rustc| Some(rustc.parent()?.parent()?.join("lib/rustlib/components")));
+    records(|name| env::var_os(name).filter(|named| !named.is_empty()), env::home_dir(), components)
+}
+
+fn records(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>, components: Option<PathBuf>) -> Vec<PathBuf> {
+    let folder = |name: &str, default: &str| variable(name).map(PathBuf::from).or_else(|| Some(home.as_ref()?.join(default)));
+    let all = [
+        // rustup writes a file per toolchain, then the list of a toolchain's components.
+        folder("RUSTUP_HOME", ".rustup").map(|rustup| rustup.join("update-hashes")),
+        components,
+        // rustup itself.
+        folder("CARGO_HOME", ".cargo").map(|cargo| cargo.join("bin")),
+        Some("/var/lib/dpkg/status".into()),
+        variable("RINGMEM_RUSTC").map(PathBuf::from),
+    ];
+    // Cargo runs a script at each build for a path that does not exist.
+    all.into_iter().flatten().filter(|path| path.is_absolute() && path.exists()).collect()
+}
+
+fn nightly(tool: &str) -> Option<PathBuf> {
+    let path = answer(Path::new("rustup"), &["which", "--toolchain", "nightly", tool]).ok()?;
+    Some(PathBuf::from(path.trim()))
+}
+
 type Candidate = (&'static str, Option<PathBuf>, Option<PathBuf>);
 
 fn candidates() -> Vec<Candidate> {
     let variable = |name| env::var_os(name).filter(|named| !named.is_empty()).map(PathBuf::from);
-    let nightly = |tool: &str| {
-        let path = answer(Path::new("rustup"), &["which", "--toolchain", "nightly", tool]).ok()?;
-        Some(PathBuf::from(path.trim()))
-    };
     let debian = Path::new("/usr/bin/rustc");
     let mut all = vec![
         ("rustup's nightly", nightly("rustc"), nightly("cargo")),
@@ -70,23 +94,29 @@ fn candidates() -> Vec<Candidate> {
 
 fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     let answer = |program: &Path, arguments: &[&str]| answer(program, arguments).map_err(|error| error.to_string());
-    let sysroot = answer(rustc, &["--print", "sysroot"])?;
-    let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
-    if !core.exists() {
-        return Err("has no rust-src".to_owned());
-    }
-    answer(cargo, &["--version"])?;
     let verbose = answer(rustc, &["-vV"])?;
     let line = |key: &str| verbose.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("unknown");
     let release = line("release: ");
-    if minor(release) < minor(env!("CARGO_PKG_RUST_VERSION")) {
-        return Err(format!("is {release}, older than {}", env!("CARGO_PKG_RUST_VERSION")));
+    let here = rustc.display();
+    if !is_recent(release) {
+        return Err(format!("{here} is {release}, older than {}", env!("CARGO_PKG_RUST_VERSION")));
     }
+    let sysroot = answer(rustc, &["--print", "sysroot"])?;
+    let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    if !core.exists() {
+        return Err(format!("{here}, {release}, has no rust-src: {} does not exist", core.display()));
+    }
+    answer(cargo, &["--version"])?;
     Ok(format!("{}, LLVM {}", verbose.lines().next().unwrap_or(release), line("LLVM version: ")))
 }
 
-fn minor(release: &str) -> u32 {
-    release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
+/// At least the version that this package needs, such as 1.95.0 or 1.97.0-nightly.
+fn is_recent(release: &str) -> bool {
+    let number = |version: &str| {
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    };
+    number(release) >= number(env!("CARGO_PKG_RUST_VERSION"))
 }
 
 fn without_outer_cargo(command: &mut Command) {
@@ -126,6 +156,31 @@ pub fn output(mut command: Command) -> Result<String, Error> {
 fn from_first_error(said: &str) -> &str {
     let begin = if said.starts_with("error") { 0 } else { said.find("\nerror").map_or(0, |at| at + 1) };
     &said[begin..]
+}
+
+#[test]
+fn an_older_compiler_is_not_recent() {
+    for (release, is) in
+        [("1.95.0", true), ("1.97.0-nightly", true), ("2.0.0", true), ("1.94.9", false), ("1.85.0", false), ("unknown", false)]
+    {
+        assert_eq!(is_recent(release), is, "{release}");
+    }
+}
+
+#[test]
+fn the_records_of_installations_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = |path: &str| folder.path().join(path);
+    std::fs::create_dir_all(below(".rustup/update-hashes")).unwrap();
+    std::fs::create_dir_all(below("cargo/bin")).unwrap();
+    let variable = |name: &str| match name {
+        "CARGO_HOME" => Some(below("cargo").into()),
+        "RINGMEM_RUSTC" => Some("/none".into()),
+        _ => None,
+    };
+    let found = records(variable, Some(folder.path().to_owned()), Some(below("components")));
+    let found: Vec<_> = found.into_iter().filter(|path| path.starts_with(folder.path())).collect();
+    assert_eq!(found, [below(".rustup/update-hashes"), below("cargo/bin")]);
 }
 
 #[test]

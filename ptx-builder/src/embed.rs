@@ -1,40 +1,88 @@
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::{env, fs};
 
-use crate::{Builder, Compiler, Error};
+use crate::{Builder, Compiler, Error, Kernel, compiler};
 
-/// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`; again when a source file changes.
+/// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`, where `kernels!` finds it; again when a source file
+/// changes.
 ///
-/// Without a compiler the file is empty, which drivers refuse, and a warning states what to install. Does nothing in the device build.
+/// Without a compiler the file is empty, which drivers refuse, and a warning states which compilers were found, what each lacks and what to install;
+/// the build script runs again when a compiler is installed. Another warning names kernels with local memory. Does nothing in the device build.
 ///
 /// # Errors
 ///
-/// The compiler's error, or that of a file.
+/// The compiler's error, that of a file, or PTX that a driver would refuse.
 pub fn embed(name: &str) -> Result<(), Error> {
+    let mut parts = Path::new(name).components();
+    if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+        return Err(Error::Name(name.to_owned()));
+    }
     if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "cuda") {
         return Ok(());
     }
     let variable = |name: &'static str| env::var_os(name).ok_or(Error::NoBuildScript(name));
     let (package, out) = (variable("CARGO_PKG_NAME")?, PathBuf::from(variable("OUT_DIR")?));
+    let (package, file) = (package.to_string_lossy(), out.join(name));
     let manifest = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
-    for variable in ["RINGMEM_RUSTC", "RINGMEM_CARGO"] {
+    for variable in ["RINGMEM_RUSTC", "RINGMEM_CARGO", "RINGMEM_PTXAS"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     println!("cargo::rerun-if-changed={}", manifest.display());
+    // For `kernels!`.
+    println!("cargo::rustc-env=RINGMEM_EMBEDDED_PTX={}", file.display());
     let text = match Compiler::find() {
         Ok(compiler) => {
-            let ptx = Builder::new(manifest, package.to_string_lossy()).target(out.join("ptx")).build(&compiler)?;
+            let ptx = Builder::new(manifest, &*package).target(out.join("ptx")).build(&compiler)?;
             ptx.sources.iter().for_each(|source| println!("cargo::rerun-if-changed={}", source.display()));
+            of_local_memory(&package, &ptx.kernels, &compiler.version).iter().for_each(|line| println!("cargo::warning={line}"));
             ptx.text
         }
-        Err(Error::NoCompiler(_)) => {
-            println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
-            crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
+        Err(error @ Error::NoCompiler(_)) => {
+            println!("cargo::warning=no PTX of {package}: {}", error.to_string().replace('\n', "\ncargo::warning="));
+            compiler::records_of_installations().iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }
         Err(error) => return Err(error),
     };
-    let file = out.join(name);
     fs::write(&file, text).map_err(Error::file(&file))
+}
+
+/// Says which kernels have stack frames, if any have.
+fn of_local_memory(package: &str, kernels: &[Kernel], compiler: &str) -> Vec<String> {
+    let framed = kernels.iter().filter(|kernel| kernel.local_bytes > 0);
+    let framed: Vec<String> = framed.map(|kernel| format!("`{}` {} bytes", kernel.name, kernel.local_bytes)).collect();
+    if framed.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        format!("kernels of {package} use local memory, in each thread: {}", framed.join(", ")),
+        format!("compiled with {compiler}"),
+        "their launch can fail while another kernel runs: see \"Operation\" in docs/guide/cuda.md of ringmem".to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_with_local_memory_are_named_with_their_bytes() {
+        let kernel = |name: &str, local_bytes| Kernel { name: name.to_owned(), local_bytes };
+        let [first, second, _] =
+            &of_local_memory("particles", &[kernel("step", 128), kernel("copy", 0), kernel("sum", 8)], "rustc 1.97.0")[..]
+        else {
+            panic!("three lines")
+        };
+        assert_eq!(first, "kernels of particles use local memory, in each thread: `step` 128 bytes, `sum` 8 bytes");
+        assert_eq!(second, "compiled with rustc 1.97.0");
+        assert!(of_local_memory("particles", &[kernel("copy", 0)], "rustc 1.97.0").is_empty());
+    }
+
+    #[test]
+    fn a_path_cannot_name_an_embedded_file() {
+        for name in ["", "../step.ptx", "/tmp/step.ptx", "ptx/step.ptx", ".."] {
+            assert!(matches!(embed(name), Err(Error::Name(_))), "{name}");
+        }
+    }
 }

@@ -32,6 +32,30 @@ pub enum Error {
         /// The directory searched.
         directory: PathBuf,
     },
+    /// The manifest's workspace has no such package, or the package no library.
+    #[error("no package {name} to compile in {manifest}: {why}", manifest = .manifest.display())]
+    NoPackage {
+        /// The package.
+        name: String,
+        /// The manifest.
+        manifest: PathBuf,
+        /// The cause.
+        why: String,
+    },
+    /// The target directory's path has a comma, which separates outputs in rustc's `--emit`.
+    #[error("{path}: rustc cannot write to a path with a comma: use another target directory", path = .0.display())]
+    Comma(PathBuf),
+    /// A driver would refuse the PTX.
+    #[error("no driver would load {path}:{}", Faults(.faults), path = .path.display())]
+    Unusable {
+        /// The PTX.
+        path: PathBuf,
+        /// Its faults.
+        faults: Vec<String>,
+    },
+    /// The name for an embedded file is not that of a file in `OUT_DIR`.
+    #[error("cannot embed as {0}: name a file, without a folder")]
+    Name(String),
     /// A file or folder is not accessible.
     #[error("{path}: {source}", path = .path.display())]
     File {
@@ -64,5 +88,13 @@ struct Lines<'a>(&'a [(&'static str, String)]);
 impl fmt::Display for Lines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(place, why)| write!(f, "\n  {place}: {why}"))
+    }
+}
+
+struct Faults<'a>(&'a [String]);
+
+impl fmt::Display for Faults<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
     }
 }

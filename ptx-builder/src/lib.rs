@@ -27,26 +27,39 @@
 //! ```
 //!
 //! For `target_os = "cuda"` the crate is `no_std`, with a panic handler and `extern "ptx-kernel"` kernels, as `ringmem_kernels::kernels!`
-//! expands. The release profile applies.
+//! expands.
+//!
+//! Kernels are compiled with one fixed profile: optimised, without debug information and overflow checks, aborting. The profiles of the package and
+//! its workspace, their `package` overrides, `RUSTFLAGS`, wrappers and folders of cargo's configuration do not apply. The package's default features
+//! do. PTX that a driver would refuse is an [`Error::Unusable`]: the text is checked, and assembled if `RINGMEM_PTXAS` names NVIDIA's `ptxas` or `PATH`
+//! has one.
 #![deny(missing_docs, unsafe_code)]
 
 mod compiler;
 mod embed;
 mod error;
+mod package;
+mod ptx;
+mod ptxas;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use compiler::{Compiler, output};
 pub use embed::embed;
 pub use error::Error;
+pub use ptx::{Kernel, Ptx};
 
 /// How to install a compiler.
-pub const INSTALL: &str = "\
-install one of
+pub const INSTALL: &str = concat!(
+    "install Rust ",
+    env!("CARGO_PKG_RUST_VERSION"),
+    " or later with the source of core, by one of
   apt-get install rustc-web rust-web-src
   rustup toolchain install nightly --component rust-src
-or name one in RINGMEM_RUSTC";
+or name one in RINGMEM_RUSTC"
+);
 
 /// A crate to compile for a target.
 #[derive(Clone, Debug)]
@@ -56,17 +69,6 @@ pub struct Builder {
     target: PathBuf,
     processor: String,
     version: u32,
-}
-
-/// The compiled PTX.
-#[derive(Clone, Debug)]
-pub struct Ptx {
-    /// The file, in the target directory.
-    pub path: PathBuf,
-    /// Its contents.
-    pub text: String,
-    /// The source files of the crate, its workspace and path dependencies.
-    pub sources: Vec<PathBuf>,
 }
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
@@ -94,55 +96,84 @@ impl Builder {
         self
     }
 
-    /// Compiles the package.
+    /// Compiles the package's library.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the compiler's output.
+    /// [`Error::Failed`] with the compiler's output, [`Error::Unusable`] for PTX that a driver refuses, and [`Error::NoPackage`].
     pub fn build(&self, compiler: &Compiler) -> Result<Ptx, Error> {
+        let package = package::find(compiler, &self.manifest, &self.package)?;
         let slug: String = compiler.version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-        let target = self.target.join(slug);
+        let target = std::path::absolute(self.target.join(slug)).map_err(Error::file(&self.target))?;
+        // One file per package, processor and version: cargo keeps builds with other flags, and does not write a file again for a fresh one.
+        let Self { processor, version, .. } = self;
+        let path = target.join("ptx").join(format!("{}.{processor}.{version}.s", package.file_stem()));
+        // rustc separates kinds of output by commas.
+        if path.to_string_lossy().contains(',') {
+            return Err(Error::Comma(path));
+        }
+        let folder = target.join("ptx");
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let mut emit = OsString::from("--emit=asm=");
+        emit.push(&path);
         let mut command = compiler.cargo();
         command
+            .envs(PROFILE)
             .env("RUSTFLAGS", self.flags())
             .env("CARGO_TARGET_DIR", &target)
-            .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-            .env("CARGO_PROFILE_RELEASE_LTO", "fat")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+            // A shared build directory is locked by the outer cargo.
+            .env("CARGO_BUILD_BUILD_DIR", &target)
+            // Below it are no sources, so their paths stay absolute.
+            .env("CARGO_BUILD_DEP_INFO_BASEDIR", &folder)
+            .env("RUSTC_WRAPPER", "")
+            .env("RUSTC_WORKSPACE_WRAPPER", "")
             .args(["rustc", "--lib", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
-            .args(["--package", &self.package, "--manifest-path"])
-            .arg(&self.manifest)
-            .args(["--", "--emit=asm"]);
+            .arg("--manifest-path")
+            .arg(&package.manifest)
+            .arg("--")
+            .arg(emit);
         output(command)?;
-        let (directory, stem) = (target.join(TARGET).join("release"), self.package.replace('-', "_"));
-        let path =
-            newest_assembly(&directory, &stem).ok_or_else(|| Error::Nothing { name: format!("{stem}.s"), directory: directory.clone() })?;
-        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
-        Ok(Ptx { path, text, sources: sources(&directory.join(stem).with_extension("d"))? })
+        let directory = target.join(TARGET).join("release");
+        let text = fs::read_to_string(&path).map_err(|_| Error::Nothing {
+            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            directory: target.clone(),
+        })?;
+        let kernels = ptx::checked(&text, processor, *version).map_err(|faults| Error::Unusable { path: path.clone(), faults })?;
+        ptxas::assemble(&path, processor)?;
+        Ok(Ptx { sources: sources(&directory.join(&package.library).with_extension("d"))?, path, text, kernels })
     }
 
     fn flags(&self) -> String {
         let Self { processor, version, .. } = self;
-        // `true` replaces the bitcode linker. Source locations would add local paths.
+        // `true` replaces the bitcode linker. Source locations would add local paths. Lints concern the host's build.
         format!(
-            "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) -A duplicate_features"
+            "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) \
+             --cap-lints=warn {OF_EACH_PACKAGE}"
         )
     }
 }
 
-fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
-    let entries = fs::read_dir(directory).ok()?.flatten();
-    let found = entries.filter_map(|entry| {
-        let path = entry.path();
-        if entry.file_type().ok()?.is_dir() {
-            return newest_assembly(&path, stem);
-        }
-        let rest = path.file_name()?.to_str()?.strip_prefix(stem)?;
-        let ours = rest == ".s" || rest.starts_with('-') && rest.ends_with(".s");
-        ours.then_some(path)
-    });
-    found.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
-}
+/// All settings of the profile. The environment has precedence over manifests and cargo's configuration files. A build script or macro keeps the
+/// user's `build-override`: it runs on the host.
+const PROFILE: [(&str, &str); 12] = [
+    ("CARGO_INCREMENTAL", "0"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "false"),
+    ("CARGO_PROFILE_RELEASE_INCREMENTAL", "false"),
+    ("CARGO_PROFILE_RELEASE_LTO", "fat"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
+    ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "false"),
+    ("CARGO_PROFILE_RELEASE_PANIC", "abort"),
+    ("CARGO_PROFILE_RELEASE_RPATH", "false"),
+    ("CARGO_PROFILE_RELEASE_SPLIT_DEBUGINFO", "off"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "none"),
+];
+
+/// The settings that `[profile.release.package.NAME]` can have too. Only a manifest or `--config` can name the packages, but rustc takes the last
+/// of several values, and cargo passes `RUSTFLAGS` after a profile's.
+const OF_EACH_PACKAGE: &str = "-C opt-level=3 -C codegen-units=1 -C debuginfo=0 -C debug-assertions=off -C overflow-checks=off -C strip=none \
+    -C split-debuginfo=off";
 
 /// Parses cargo's make rule: one rule, spaces escaped.
 fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
@@ -179,23 +210,5 @@ mod tests {
         fs::write(&rule, "/a/b/libkernels.ptx: /a/src/lib.rs /a/my\\ folder/x.rs /b.rs\n").unwrap();
         assert_eq!(sources(&rule).unwrap(), ["/a/src/lib.rs", "/a/my folder/x.rs", "/b.rs"].map(PathBuf::from));
         assert!(matches!(sources(&folder.path().join("none.d")), Err(Error::File { .. })));
-    }
-
-    #[test]
-    fn newest_assembly_returns_the_newest_matching_file() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("deps")).unwrap();
-        let write = |name: &str, age| {
-            let path = folder.path().join(name);
-            fs::write(&path, name).unwrap();
-            let time = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
-            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
-        };
-        assert_eq!(newest_assembly(folder.path(), "kernels"), None);
-        write("deps/kernels-0123.s", 10);
-        write("kernels.s", 20);
-        write("kernels_of_others.s", 0);
-        write("kernels-0123.o", 0);
-        assert_eq!(newest_assembly(folder.path(), "kernels"), Some(folder.path().join("deps/kernels-0123.s")));
     }
 }

@@ -70,23 +70,75 @@ fn the_example_and_its_test_run() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }\n");
     assert!(text(&output.stderr).lines().all(|line| line.starts_with("warning: particles@")), "{}", text(&output.stderr));
+    // A quiet cargo prints no warnings of build scripts.
+    let output = cargo(&package, &["build"]);
+    for reason in ["no PTX of particles", "RINGMEM_RUSTC: /none: No such file or directory", "install Rust 1.95 or later"] {
+        assert!(text(&output.stderr).contains(reason), "`{reason}` in\n{}", text(&output.stderr));
+    }
     let output = cargo(&package, &["test", "--quiet"]);
     assert!(output.status.success() && text(&output.stdout).contains("1 passed"), "{}", text(&output.stderr));
 }
 
+/// Each setting alone makes PTX that a driver refuses, or keeps the builder from its end.
+const PROFILES: &str = "
+[profile.release]
+debug = true
+opt-level = 0
+lto = \"off\"
+codegen-units = 16
+overflow-checks = true
+debug-assertions = true
+incremental = true
+strip = \"debuginfo\"
+split-debuginfo = \"packed\"
+rpath = true
+
+[profile.release.build-override]
+debug = \"line-tables-only\"
+
+[profile.release.package.\"*\"]
+debug = \"line-tables-only\"
+opt-level = 0
+codegen-units = 7
+
+[profile.release.package.ringmem-layouts]
+debug = 2
+overflow-checks = true
+debug-assertions = true
+";
+
+const CONFIGURATION: &str = "
+[build]
+dep-info-basedir = \"/\"
+
+[target.nvptx64-nvidia-cuda]
+linker = \"/none\"
+rustflags = [\"-C\", \"debuginfo=2\"]
+
+[profile.release]
+debug = 2
+";
+
 #[test]
-fn the_example_kernel_compiles_for_a_gpu() {
+fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() {
     let package = package("compiled");
-    // Cargo identifies a workspace's root by name and version: another version does not share the build script of "unchanged".
+    // The name of a dependency, and a library with another name than its package.
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
-    write(package.join("Cargo.toml"), &replaced(&manifest, "version = \"0.1.0\"", "version = \"0.1.1\""));
+    let manifest = replaced(&manifest, "name = \"particles\"", "name = \"libc\"");
+    let manifest = replaced(&manifest, "\n[dependencies]\n", "\n[lib]\nname = \"particles\"\n\n[dependencies]\n");
+    write(package.join("Cargo.toml"), &(manifest + PROFILES));
+    write(package.join(".cargo/config.toml"), CONFIGURATION);
     let out = package.join("out");
     let build = fs::read_to_string(package.join("build.rs")).unwrap();
+    let build = replaced(&build, "kernels.ptx", "step.ptx");
     let copied = format!(
-        "?; std::fs::copy(std::path::Path::new(&std::env::var_os(\"OUT_DIR\").unwrap()).join(\"kernels.ptx\"), {out:?}).ok(); Ok(()) }} //"
+        "?; std::fs::copy(std::path::Path::new(&std::env::var_os(\"OUT_DIR\").unwrap()).join(\"step.ptx\"), {out:?}).ok(); Ok(()) }} //"
     );
     write(package.join("build.rs"), &(replaced(&build, " // for the GPU", &copied).replace("\n}\n", "\n")));
     let kernels = fs::read_to_string(package.join("src/lib.rs")).unwrap();
+    let kernels = replaced(&kernels, "#![no_std]\n", "#![no_std]\n#![deny(warnings)]\n");
+    let absent = "kernels! {\n    crate: ringmem_kernels;\n\n    #[cfg(any())]\n    pub grid fn absent(words: Missing) = missing;\n\n";
+    let kernels = replaced(&kernels, "kernels! {\n", absent);
     let panics = "assert!(now.velocity[1] < 1000.0);\n        *then = *now;";
     write(package.join("src/lib.rs"), &replaced(&kernels, "*then = *now;", panics));
     let output = command(&package, &["build", "-vv", "--lib"]).output().unwrap();

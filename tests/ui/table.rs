@@ -1,4 +1,27 @@
+#![forbid(dead_code)]
+
 use ringmem_layouts::layout_table;
+
+/// Names of the prelude and of macros, which the user may take.
+#[allow(non_camel_case_types)]
+mod taken {
+    pub struct Some;
+    pub struct size_of;
+}
+use taken::{Some, size_of};
+
+#[allow(unused_macros)]
+macro_rules! stringify {
+    ($($anything:tt)*) => {
+        compile_error!("the user's macro")
+    };
+}
+#[allow(unused_macros)]
+macro_rules! offset_of {
+    ($($anything:tt)*) => {
+        compile_error!("the user's macro")
+    };
+}
 
 #[repr(C)]
 struct Inner {
@@ -39,4 +62,6 @@ layout_table! {
     24 stamp: u64, "host";
 }
 
-fn main() {}
+fn main() {
+    let _ = (Some, size_of);
+}

@@ -2,12 +2,14 @@
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Result, Token, Type, braced, parenthesized, token};
+use syn::{Attribute, Error, Path, Result, Token, Type, braced, parenthesized, token};
 
 use super::{Form, Kernel, Kernels, Rings};
+use crate::layout::unraw;
 
 mod keyword {
     syn::custom_keyword!(persistent);
@@ -20,13 +22,15 @@ mod keyword {
 
 impl Parse for Kernels {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let (mut layouts, mut abi, mut ptx) = (Vec::new(), None, None);
+        let (mut path, mut layouts, mut abi, mut ptx) = (None, None, None, None);
         loop {
-            if take(input, input.peek(keyword::layouts))? {
-                layouts = Punctuated::<Type, Token![,]>::parse_separated_nonempty(input)?.into_iter().collect();
-            } else if take(input, input.peek(keyword::abi))? {
+            if take(input, input.peek(Token![crate]), path.is_some())? {
+                path = Some(input.call(Path::parse_mod_style)?);
+            } else if take(input, input.peek(keyword::layouts), layouts.is_some())? {
+                layouts = Some(Punctuated::<Type, Token![,]>::parse_separated_nonempty(input)?.into_iter().collect());
+            } else if take(input, input.peek(keyword::abi), abi.is_some())? {
                 abi = Some(input.parse()?);
-            } else if take(input, input.peek(keyword::ptx))? {
+            } else if take(input, input.peek(keyword::ptx), ptx.is_some())? {
                 ptx = Some(input.parse()?);
             } else {
                 break;
@@ -39,15 +43,18 @@ impl Parse for Kernels {
         }
         match list.is_empty() {
             true => Err(input.error("expected a kernel: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")),
-            false => Ok(Self { layouts, abi, ptx, list }),
+            false => Ok(Self { path, layouts: layouts.unwrap_or_default(), abi, ptx, list }),
         }
     }
 }
 
-fn take(input: ParseStream<'_>, is_name: bool) -> Result<bool> {
-    let follows = is_name && input.peek2(Token![:]);
+fn take(input: ParseStream<'_>, is_name: bool, is_repeated: bool) -> Result<bool> {
+    let follows = is_name && input.peek2(Token![:]) && !input.peek2(Token![::]);
     if follows {
-        input.parse::<Ident>()?;
+        let name = input.call(Ident::parse_any)?;
+        if is_repeated {
+            return Err(Error::new(name.span(), format!("`{name}` appears twice: keep one")));
+        }
         input.parse::<Token![:]>()?;
     }
     Ok(follows)
@@ -55,7 +62,8 @@ fn take(input: ParseStream<'_>, is_name: bool) -> Result<bool> {
 
 impl Parse for Kernel {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let attributes = input.call(Attribute::parse_outer)?;
+        let (conditions, attributes) =
+            input.call(Attribute::parse_outer)?.into_iter().partition(|attribute| attribute.path().is_ident("cfg"));
         let visibility = input.parse()?;
         let rings = if input.peek(keyword::persistent) {
             input.parse::<keyword::persistent>()?;
@@ -71,8 +79,13 @@ impl Parse for Kernel {
         };
         input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
-        if ["IMAGE", "ABI"].contains(&name.to_string().to_uppercase().as_str()) {
+        let text = unraw(&name);
+        if ["IMAGE", "ABI"].contains(&text.to_uppercase().as_str()) {
             return Err(Error::new(name.span(), format!("`{name}` is taken: `kernels!` defines `IMAGE` and `ABI`")));
+        }
+        if !text.is_ascii() {
+            let message = format!("`{name}` cannot name a kernel: a name in PTX has ASCII letters, digits and `_`");
+            return Err(Error::new(name.span(), message));
         }
         if input.peek(Token![<]) {
             return Err(input.error("a kernel is not generic: write one for each type"));
@@ -100,7 +113,10 @@ impl Parse for Kernel {
             Some(Rings::Indexed) => Form::Launched { arguments: arguments(&content)?, function: after_equals(input)? },
             None => Form::Grid { arguments: arguments(&content)?, function: after_equals(input)? },
         };
-        Ok(Self { attributes, visibility, name, form })
+        if matches!(form, Form::Each { .. }) && text == text.to_uppercase() {
+            return Err(Error::new(name.span(), format!("`{name}` is the name of the kernel's constant: name its function in lower case")));
+        }
+        Ok(Self { conditions, attributes, visibility, name, form })
     }
 }
 

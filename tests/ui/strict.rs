@@ -1,0 +1,90 @@
+//! Lints, attributes and names that a user may have: nothing warns.
+
+#![deny(warnings)]
+#![forbid(dead_code, unsafe_code)]
+
+/// A crate with another name, or one that exports it again.
+pub mod facade {
+    pub use ringmem_kernels as kernels;
+}
+
+pub mod structs {
+    #[derive(Clone, Copy, ringmem_kernels::SharedLayout)]
+    #[repr(C)]
+    #[layout(message = 1, size = 16)]
+    #[deprecated = "use Number"]
+    pub struct Old {
+        #[deprecated = "use second"]
+        pub first: u64,
+        #[layout(at = 8)]
+        pub second: u64,
+    }
+
+    #[derive(Clone, Copy, ringmem_layouts::SharedLayout)]
+    #[repr(C)]
+    #[allow(deprecated)]
+    pub struct Container {
+        pub old: Old,
+    }
+
+    #[derive(Clone, Copy, ringmem_kernels::SharedLayout)]
+    #[repr(C)]
+    #[layout(message = 2, crate = super::facade::kernels::layouts)]
+    pub struct Number {
+        pub value: u64,
+    }
+}
+
+pub mod names {
+    #![no_implicit_prelude]
+
+    use super::structs::Number;
+
+    ::ringmem_kernels::kernels! {
+        crate: super::facade::kernels;
+
+        /// A keyword.
+        pub persistent fn r#move(now: &Number, then: &mut Number) {
+            then.value = now.value;
+        }
+
+        #[cfg(any())]
+        pub persistent fn absent(now: &Missing, then: &mut Missing) {
+            then.value = now.missing;
+        }
+
+        /// Another keyword.
+        pub flagged fn r#type(r#in: &mut u64, r#fn: &Number, r#for: &mut u32) {
+            *r#in += r#fn.value;
+            *r#for = *r#in as u32;
+        }
+
+        #[cfg(any())]
+        #[cfg(any())]
+        pub grid fn absent_too(words: Missing) = missing;
+
+        /// A kernel that a newer one replaces.
+        #[deprecated = "use r#move"]
+        pub persistent fn old(state: &mut u64, now: &Number, then: &mut Number) {
+            *state += now.value;
+            then.value = *state;
+        }
+
+        #[cfg(all())]
+        pub flagged fn present(now: &u32, then: &mut Number) {
+            then.value = *now as u64;
+        }
+    }
+
+    /// The image has the kernels that are compiled, in their order.
+    const _: () = {
+        ::core::assert!(IMAGE.host.len() == 4 && MOVE.name().len() == 4 && TYPE.name().len() == 4 && PRESENT.name().len() == 7);
+        ::core::assert!(IMAGE.host[1].name.as_bytes()[0] == b't' && IMAGE.host[3].name.as_bytes()[0] == b'p');
+    };
+}
+
+fn main() {
+    let mut then = structs::Number { value: 0 };
+    names::r#move(&structs::Number { value: 2 }, &mut then);
+    assert_eq!(then.value, 2);
+}
