@@ -20,7 +20,7 @@ pub enum Error {
     /// The local ring's other end wrote an index or length out of range.
     #[error("{0}")]
     Corrupt(Corrupt),
-    /// The local ring failed; the text is its error.
+    /// The local ring failed, or broke a rule of [`Source`](crate::Source) or [`Sink`](crate::Sink); the text says how.
     #[error("{0}")]
     End(String),
     /// The local ring cannot be opened.
@@ -38,6 +38,15 @@ pub enum Error {
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
+    },
+    /// The stored state of a sink is not one. Without it, the messages that arrived unacknowledged would arrive again.
+    #[error(
+        "the sink's stored state is invalid: {bytes} bytes, not 0 to 9 entries of 16 bytes; for a ring in a file, remove the file PATH.relay to begin at \
+         the source's first unacknowledged message"
+    )]
+    InvalidState {
+        /// Bytes of the state.
+        bytes: usize,
     },
     /// The file system reports no creation time, which distinguishes rings at one path.
     #[error("the ring's file system reports no creation time")]

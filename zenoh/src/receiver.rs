@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zenoh::bytes::ZBytes;
+use zenoh::bytes::{Encoding, ZBytes};
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::CongestionControl;
 use zenoh::query::{Query, Queryable};
 use zenoh::{Session, Wait};
 
-use crate::envelope::{Ack, Data, HEADER, Hello, Reply, split_frame};
+use crate::envelope::{Ack, Data, HEADER, Hello, Reply, Welcome, short, split_frame};
 use crate::error::of;
 use crate::pace::Pace;
 use crate::relay::{Common, Options, add};
@@ -25,7 +25,7 @@ const NAP: Duration = Duration::from_millis(20);
 const BETWEEN_ACKS: Duration = Duration::from_micros(500);
 /// Between two reports of one gap.
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
-const LONGEST_HELLO: usize = 20 << 10;
+/// Hellos that wait for an answer, and offers that wait for data. More are forged; a source repeats its hello.
 const MOST_HELLOS: usize = 64;
 
 struct Batch {
@@ -34,15 +34,24 @@ struct Batch {
     done: usize,
 }
 
+/// Where a source may continue, by its last hello and the messages pushed here.
+///
+/// Any peer can send a hello, so a hello changes neither the current source nor the stored state: the source's batch at exactly this number does.
+struct Offer {
+    stream: u64,
+    next: u64,
+}
+
 /// Shared by the thread and zenoh's callbacks.
 struct State<S> {
     sink: S,
     streams: Streams,
+    offers: VecDeque<Offer>,
     /// The number after the last message received in order.
     received: u64,
     batches: VecDeque<Batch>,
     held: usize,
-    hellos: Vec<Query>,
+    hellos: Vec<(Query, Hello)>,
     acknowledged: u64,
     unacknowledged: usize,
     /// More are acknowledged at once. An eighth of the bytes that the sender may have in flight.
@@ -73,13 +82,17 @@ pub struct Receiver<S> {
 impl<S: Sink> Receiver<S> {
     pub fn new(session: &Session, key: &str, sink: S, options: Options, common: Arc<Common>) -> Result<Self, Error> {
         let [data, ack, hello] = keys(key)?;
-        let streams = sink.load()?.map_or_else(Streams::default, |state| Streams::decode(&state));
+        let streams = match sink.load()? {
+            Some(state) => Streams::decode(&state).ok_or(Error::InvalidState { bytes: state.len() })?,
+            None => Streams::default(),
+        };
         let received = streams.pushed(sink.tail());
         let publisher = session.declare_publisher(ack).congestion_control(CongestionControl::Drop).express(true);
         let publisher = publisher.wait().map_err(of("declare_publisher"))?;
         let state = State {
             sink,
             streams,
+            offers: VecDeque::new(),
             received,
             batches: VecDeque::new(),
             held: 0,
@@ -126,8 +139,8 @@ impl<S: Sink> Receiver<S> {
             let is_due = early.is_zero() || state.is_urgent();
             let ack = if is_due { state.acknowledgement(shared.id) } else { None };
             let mut answers = Vec::new();
-            for query in std::mem::take(&mut state.hellos) {
-                answers.extend(state.answer(&query, shared)?.map(|reply| (query, reply)));
+            for (query, hello) in std::mem::take(&mut state.hellos) {
+                answers.push((query, state.answer(&hello, shared)));
             }
             if ack.is_none() && answers.is_empty() {
                 // Poll a full sink; otherwise sleep until the next acknowledgement or, if none is due, until a message arrives.
@@ -177,10 +190,18 @@ impl<S: Sink> Shared<S> {
             return rejected();
         }
         let contents = payload.to_bytes();
-        let header = Data::decode(&contents).filter(|header| header.receiver == self.id && state.streams.current() == Some(header.stream));
+        let header = Data::decode(&contents).filter(|header| header.receiver == self.id && state.knows(header.stream));
         let Some(header) = header.filter(|header| state.is_whole(header.count, &contents[HEADER..])) else {
             return rejected();
         };
+        match state.follow(header, &self.common) {
+            Ok(true) => {}
+            Ok(false) => return rejected(),
+            Err(error) => {
+                state.failed = Some(error);
+                return self.alarm.notify_one();
+            }
+        }
         if let Some(done) = state.append(header, &contents, 2 * self.window, &self.common) {
             let bytes = match contents {
                 Cow::Owned(copied) => ZBytes::from(copied),
@@ -200,13 +221,19 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    fn greet(&self, query: Query) {
+    fn greet(&self, mut query: Query) {
+        let hello = query.payload().and_then(short).and_then(|bytes| Hello::decode(&bytes));
+        // The query waits for its answer. Each part of it that may be long is absent or dropped before.
+        let is_plain = query.attachment().is_none()
+            && query.parameters().is_empty()
+            && query.encoding().is_none_or(|encoding| *encoding == Encoding::default());
+        query.payload_mut().map(std::mem::take);
         let mut guard = self.lock();
         let Some(state) = guard.as_mut() else { return };
-        if query.payload().is_none_or(|payload| payload.len() > LONGEST_HELLO) || state.hellos.len() >= MOST_HELLOS {
-            return add(&self.common.counters.rejected, 1);
+        match hello.filter(|_| is_plain && state.hellos.len() < MOST_HELLOS) {
+            Some(hello) => state.hellos.push((query, hello)),
+            None => return add(&self.common.counters.rejected, 1),
         }
-        state.hellos.push(query);
         self.alarm.notify_one();
     }
 }
@@ -214,6 +241,44 @@ impl<S: Sink> Shared<S> {
 impl<S: Sink> State<S> {
     fn pushed(&self) -> u64 {
         self.streams.pushed(self.sink.tail())
+    }
+
+    /// Returns whether data of `stream` can be accepted.
+    fn knows(&self, stream: u64) -> bool {
+        self.streams.current() == Some(stream) || self.offers.iter().any(|offer| offer.stream == stream)
+    }
+
+    /// Makes the source of a batch the current one, if the batch begins at its offer; returns whether it is the current one.
+    fn follow(&mut self, header: Data, common: &Common) -> Result<bool, Error> {
+        let is_current = self.streams.current() == Some(header.stream);
+        if is_current && header.first == self.received {
+            // The source does not mean an offer of another number: it is forged, or older than this batch.
+            self.withdraw(header.stream);
+            return Ok(true);
+        }
+        if !self.offers.iter().any(|offer| (offer.stream, offer.next) == (header.stream, header.first)) {
+            return Ok(is_current);
+        }
+        self.withdraw(header.stream);
+        self.begin(header.stream, header.first, common)?;
+        Ok(true)
+    }
+
+    fn withdraw(&mut self, stream: u64) {
+        self.offers.retain(|offer| offer.stream != stream);
+    }
+
+    /// Changes the current source, or its next number. Stores the state before a message can be pushed.
+    fn begin(&mut self, stream: u64, next: u64, common: &Common) -> Result<(), Error> {
+        add(&common.counters.reconnects, self.streams.current().is_some().into());
+        self.streams.begin(stream, next, self.sink.tail());
+        self.sink.save(&self.streams.encode())?;
+        // The other source still has them.
+        self.batches.clear();
+        self.held = 0;
+        self.received = next;
+        self.acknowledged = next;
+        Ok(())
     }
 
     /// Accepts a batch that continues the sequence; returns the offset of its new messages.
@@ -266,7 +331,11 @@ impl<S: Sink> State<S> {
         let mut pushed = false;
         while let Some(batch) = self.batches.front_mut() {
             let contents = batch.bytes.to_bytes();
-            let (count, bytes) = self.sink.push(&contents[batch.done..])?;
+            let rest = &contents[batch.done..];
+            let (count, bytes) = self.sink.push(rest)?;
+            if bytes > rest.len() {
+                return Err(Error::End(format!("the sink pushed {bytes} of {} bytes", rest.len())));
+            }
             pushed |= count > 0;
             add(&common.counters.messages, count);
             add(&common.counters.bytes, bytes as u64);
@@ -303,36 +372,25 @@ impl<S: Sink> State<S> {
         Some(Ack { stream, receiver, pushed, received: self.received, gap })
     }
 
-    fn answer(&mut self, query: &Query, shared: &Shared<S>) -> Result<Option<Reply>, Error> {
-        let counters = &shared.common.counters;
-        let Some(hello) = query.payload().and_then(|payload| Hello::decode(&payload.to_bytes())) else {
-            add(&counters.rejected, 1);
-            return Ok(None);
-        };
+    /// Answers a hello; changes nothing but the offers and the delay of acknowledgements.
+    fn answer(&mut self, hello: &Hello, shared: &Shared<S>) -> Reply {
         if !self.sink.ring().accepts(&hello.ring) {
-            add(&counters.refused, 1);
-            return Ok(Some(Reply::Refusal(self.sink.ring().clone())));
+            add(&shared.common.counters.refused, 1);
+            return Reply::Refusal(self.sink.ring().clone());
         }
         self.most_unacknowledged = shared.window.min(usize::try_from(hello.limit).unwrap_or(usize::MAX)) / 8;
-        let was = self.streams.current();
-        if self.resume(hello.stream, hello.first)? {
-            add(&counters.reconnects, was.is_some().into());
+        let &Hello { stream, first, count, .. } = hello;
+        let next = self.streams.next(stream, first, count, self.sink.tail());
+        self.withdraw(stream);
+        // What was received, but not pushed, can be false too.
+        let continues = self.streams.current() == Some(stream) && next == self.pushed() && self.received.wrapping_sub(first) <= count;
+        if !continues {
+            if self.offers.len() >= MOST_HELLOS {
+                self.offers.pop_front();
+            }
+            self.offers.push_back(Offer { stream, next });
         }
-        let (pushed, received, window) = (self.pushed(), self.received, shared.window as u64);
-        Ok(Some(Reply::Welcome { receiver: shared.id, pushed, received, window }))
-    }
-
-    /// Returns whether the current source changed. Stores the state before a message can be pushed.
-    fn resume(&mut self, stream: u64, first: u64) -> Result<bool, Error> {
-        if !self.streams.resume(stream, first, self.sink.tail()) {
-            return Ok(false);
-        }
-        self.sink.save(&self.streams.encode())?;
-        // The other source still has them.
-        self.batches.clear();
-        self.held = 0;
-        self.received = self.pushed();
-        self.acknowledged = self.received;
-        Ok(true)
+        let received = if continues { self.received } else { next };
+        Reply::Welcome(Welcome { receiver: shared.id, pushed: next, received, window: shared.window as u64 })
     }
 }

@@ -120,7 +120,7 @@ impl<S: Sink> Relay<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Key`], [`Error::State`], [`Error::Zenoh`], [`Error::Thread`].
+    /// [`Error::Key`], [`Error::State`], [`Error::InvalidState`], [`Error::Zenoh`], [`Error::Thread`].
     pub fn receiver(session: &Session, key: &str, sink: S) -> Result<Self, Error> {
         Self::receiver_with(session, key, sink, Options::default())
     }

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,14 +8,15 @@ use zenoh::bytes::ZBytes;
 use zenoh::key_expr::KeyExpr;
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::CongestionControl;
+use zenoh::query::{ConsolidationMode, QueryTarget};
 use zenoh::sample::Sample;
 use zenoh::{Session, Wait};
 
-use crate::envelope::{Ack, Data, HEADER, Hello, Reply};
+use crate::envelope::{Ack, Data, HEADER, Hello, Reply, Welcome, short};
 use crate::error::of;
 use crate::pace::Pace;
 use crate::relay::{Common, Options, add};
-use crate::{Error, Source, keys};
+use crate::{Error, RingType, Source, keys};
 
 /// Zenoh keeps a 64 KiB buffer for each unacknowledged batch.
 pub const MOST_BATCHES: usize = 256;
@@ -28,6 +30,30 @@ const BETWEEN_GAPS: Duration = Duration::from_millis(20);
 struct Inbox {
     last: Mutex<Option<Ack>>,
     arrived: Condvar,
+}
+
+/// Most welcomes of one handshake that are tried: by several receivers at the key, or forged.
+const MOST_WELCOMES: usize = 8;
+
+/// The replies to one hello, bounded whatever is replied.
+#[derive(Default)]
+struct Answers {
+    /// The current receiver's first.
+    welcomes: Vec<Welcome>,
+    refusal: Option<RingType>,
+}
+
+impl Answers {
+    fn add(&mut self, reply: Reply, current: Option<u64>) {
+        match reply {
+            Reply::Welcome(welcome) => {
+                let place = if current == Some(welcome.receiver) { 0 } else { self.welcomes.len() };
+                self.welcomes.insert(place, welcome);
+                self.welcomes.truncate(MOST_WELCOMES);
+            }
+            Reply::Refusal(ring) => self.refusal = Some(ring),
+        }
+    }
 }
 
 struct Bound {
@@ -52,6 +78,8 @@ pub struct Sender<S> {
     /// Unacknowledged batches: the number after each, and its bytes.
     sent: VecDeque<(u64, usize)>,
     in_flight: usize,
+    /// The buffer of a batch without messages, for the next one.
+    unused: Vec<u8>,
     heard: Instant,
     greeted: Option<Instant>,
     gap: bool,
@@ -62,7 +90,7 @@ impl<S: Source> Sender<S> {
         let [data, ack, hello] = keys(key)?;
         let inbox = Arc::new(Inbox::default());
         let (stream, seen, counts) = (source.stream(), Arc::clone(&inbox), Arc::clone(&common));
-        let acks = move |sample: Sample| match Ack::decode(&sample.payload().to_bytes()) {
+        let acks = move |sample: Sample| match short(sample.payload()).and_then(|bytes| Ack::decode(&bytes)) {
             Some(ack) if ack.stream == stream => {
                 let mut last = seen.last.lock().unwrap_or_else(PoisonError::into_inner);
                 let gap = ack.gap || last.is_some_and(|last| last.gap);
@@ -89,6 +117,7 @@ impl<S: Source> Sender<S> {
             furthest: first,
             sent: VecDeque::new(),
             in_flight: 0,
+            unused: Vec::new(),
             heard: Instant::now(),
             greeted: None,
             gap: false,
@@ -164,7 +193,7 @@ impl<S: Source> Sender<S> {
         let since = self.greeted.map_or(Duration::MAX, |greeted| greeted.elapsed());
         match &self.bound {
             Some(bound) if bound.is_alive => {
-                let silence = if self.sent.is_empty() { 2 * self.options.silence } else { self.options.silence };
+                let silence = if self.sent.is_empty() { self.options.silence.saturating_mul(2) } else { self.options.silence };
                 self.gap && since >= BETWEEN_GAPS || self.heard.elapsed() >= silence && since >= self.options.silence
             }
             _ => since >= BETWEEN_HELLOS,
@@ -173,41 +202,50 @@ impl<S: Source> Sender<S> {
 
     fn greet(&mut self) -> Result<(), Error> {
         let limit = self.options.window_bytes.min(self.source.limit()) as u64;
-        let hello = Hello { stream: self.source.stream(), first: self.source.first(), limit, ring: self.source.ring().clone() };
-        let replies = self.session.get(&self.hello).payload(hello.encode()).timeout(LONGEST_HELLO).wait();
+        let (stream, first, count) = (self.source.stream(), self.source.first(), self.source.unreleased()?);
+        let hello = Hello { stream, first, count, limit, ring: self.source.ring().clone() };
+        let answers = self.ask(hello.encode());
         self.greeted = Some(Instant::now());
-        let replies = match replies {
-            Ok(replies) => replies,
-            Err(source) if self.session.is_closed() => return Err(Error::Zenoh { call: "get", source }),
-            Err(_) => {
-                self.lose();
+        let Answers { welcomes, refusal } = answers?;
+        for welcome in welcomes {
+            if self.bind(welcome)? {
                 return Ok(());
             }
-        };
-        let (mut welcome, mut refusal) = (None, None);
-        while let Ok(reply) = replies.recv() {
-            let Ok(sample) = reply.result() else { continue };
-            match Reply::decode(&sample.payload().to_bytes()) {
-                // With two receivers at the key, the current one.
-                Some(Reply::Welcome { receiver, pushed, received, window }) => {
-                    if welcome.is_none() || self.bound.as_ref().is_some_and(|bound| bound.receiver == receiver) {
-                        welcome = Some((receiver, pushed, received, window));
-                    }
-                }
-                Some(Reply::Refusal(ring)) => refusal = Some(ring),
-                None => add(&self.common.counters.rejected, 1),
-            }
+            add(&self.common.counters.rejected, 1);
         }
-        match (welcome, refusal) {
-            (Some((receiver, pushed, received, window)), _) => self.bind(receiver, pushed, received, window),
-            (None, Some(ring)) if !ring.accepts(self.source.ring()) => {
+        self.lose();
+        match refusal {
+            Some(ring) if !ring.accepts(self.source.ring()) => {
                 Err(Error::Mismatch { source_ring: Box::new(self.source.ring().clone()), sink_ring: Box::new(ring) })
             }
-            _ => {
-                self.lose();
-                Ok(())
-            }
+            _ => Ok(()),
         }
+    }
+
+    /// Queries all receivers; waits for the end of the query. Errors only if the session is closed.
+    fn ask(&self, hello: Vec<u8>) -> Result<Answers, Error> {
+        let answers = Arc::new(Mutex::new(Answers::default()));
+        let (open, closed) = mpsc::channel::<Infallible>();
+        let (heard, common, current) = (Arc::clone(&answers), Arc::clone(&self.common), self.bound.as_ref().map(|bound| bound.receiver));
+        // zenoh's own queue keeps replies of any length until they are read.
+        let hear = move |reply: zenoh::query::Reply| {
+            let _ = &open;
+            let Ok(sample) = reply.result() else { return };
+            match short(sample.payload()).and_then(|bytes| Reply::decode(&bytes)) {
+                Some(reply) => heard.lock().unwrap_or_else(PoisonError::into_inner).add(reply, current),
+                None => add(&common.counters.rejected, 1),
+            }
+        };
+        // By default zenoh queries only one of the queryables that call themselves complete, and passes on only the last of several replies: any peer
+        // could hide the receiver.
+        let query = self.session.get(&self.hello).target(QueryTarget::All).consolidation(ConsolidationMode::None);
+        match query.payload(hello).timeout(LONGEST_HELLO).callback(hear).wait() {
+            // zenoh drops the callback, and thereby the channel's other end, at the query's end.
+            Ok(()) => drop(closed.recv_timeout(2 * LONGEST_HELLO)),
+            Err(source) if self.session.is_closed() => return Err(Error::Zenoh { call: "get", source }),
+            Err(_) => {}
+        }
+        Ok(std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn lose(&mut self) {
@@ -216,14 +254,13 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    fn bind(&mut self, receiver: u64, pushed: u64, received: u64, window: u64) -> Result<(), Error> {
+    /// Continues as the receiver's welcome says; returns `false` without effect if it is false.
+    fn bind(&mut self, Welcome { receiver, pushed, received, window }: Welcome) -> Result<bool, Error> {
         let first = self.source.first();
-        // The answer is wrong if it exceeds the source. `received` is not before `pushed`.
+        // The answer is wrong if it exceeds the source, or allows no message. `received` is not before `pushed`.
         let (done, there) = (pushed.wrapping_sub(first), received.wrapping_sub(first));
-        if done > there || !self.source.seek(there)? {
-            add(&self.common.counters.rejected, 1);
-            self.lose();
-            return Ok(());
+        if done > there || window == 0 || !self.source.seek(there)? {
+            return Ok(false);
         }
         // Acknowledgements received so far are older than the handshake's answer.
         *self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -243,7 +280,7 @@ impl<S: Source> Sender<S> {
         add(&self.common.counters.reconnects, is_new.into());
         let window = self.options.window_bytes.min(usize::try_from(window).unwrap_or(usize::MAX));
         self.bound = Some(Bound { receiver, window, is_alive: true });
-        Ok(())
+        Ok(true)
     }
 
     fn send(&mut self) -> Result<bool, Error> {
@@ -251,17 +288,22 @@ impl<S: Source> Sender<S> {
         if self.in_flight >= bound.window || self.sent.len() >= MOST_BATCHES {
             return Ok(false);
         }
-        let mut bytes = Vec::with_capacity(HEADER + self.options.batch_bytes);
-        bytes.resize(HEADER, 0);
         // At least one message, even beyond the window.
         let most = self.options.batch_bytes.min(bound.window - self.in_flight);
+        let mut bytes = std::mem::take(&mut self.unused);
+        bytes.clear();
+        bytes.reserve(HEADER + most.min(self.source.limit()));
+        bytes.resize(HEADER, 0);
         let count = self.source.take(most, &mut bytes)?;
+        let Some(len) = bytes.len().checked_sub(HEADER) else {
+            return Err(Error::End("the source removed bytes from the buffer to which it appends".to_owned()));
+        };
         if count == 0 {
+            self.unused = bytes;
             return Ok(false);
         }
         let header = Data { count, stream: self.source.stream(), receiver: bound.receiver, first: self.next };
         bytes[..HEADER].copy_from_slice(&header.encode());
-        let len = bytes.len() - HEADER;
         if self.sent.is_empty() {
             self.heard = Instant::now();
         }

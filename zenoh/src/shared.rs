@@ -72,6 +72,10 @@ impl Source for SharedSource {
         Ok(found as u32)
     }
 
+    fn unreleased(&mut self) -> Result<u64, Error> {
+        Ok(self.end.refresh()?)
+    }
+
     fn seek(&mut self, count: u64) -> Result<bool, Error> {
         let found = count <= self.end.refresh()?;
         if found {

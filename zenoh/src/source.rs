@@ -19,6 +19,9 @@ pub trait Source: Send + 'static {
     /// Appends the next messages to `into`, about `most` bytes but at least one message if any waits; returns their number.
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error>;
 
+    /// Returns the number of unreleased messages, those that [`take`](Self::take) returned included: the most that [`seek`](Self::seek) can pass.
+    fn unreleased(&mut self) -> Result<u64, Error>;
+
     /// Starts the next [`take`](Self::take) `count` messages after the first; returns `false` without effect if there are fewer.
     fn seek(&mut self, count: u64) -> Result<bool, Error>;
 
@@ -57,7 +60,7 @@ impl<T> Kept<T> {
     }
 
     fn release(&mut self, count: u64) {
-        let count = (count as usize).min(self.taken);
+        let count = count.min(self.taken as u64) as usize;
         self.values.drain(..count);
         self.taken -= count;
         self.first = self.first.wrapping_add(count as u64);
@@ -114,7 +117,7 @@ impl<T: RingMessage> Source for Messages<T> {
     }
 
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
-        let most = (most / size_of::<T>()).max(1);
+        let most = (most / size_of::<T>()).clamp(1, u32::MAX as usize);
         for count in 0..most {
             if self.kept.next().is_none() {
                 match (self.pop)()? {
@@ -128,6 +131,10 @@ impl<T: RingMessage> Source for Messages<T> {
             }
         }
         Ok(most as u32)
+    }
+
+    fn unreleased(&mut self) -> Result<u64, Error> {
+        Ok(self.kept.values.len() as u64)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {
@@ -176,12 +183,16 @@ impl Source for Frames {
     }
 
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
-        let most = into.len() + most;
+        let most = into.len().saturating_add(most);
         let mut count = 0;
         loop {
             if self.kept.next().is_none() {
                 match (self.pop)(&mut self.buffer)? {
-                    Some(len) => self.kept.values.push_back(self.buffer[..len].into()),
+                    Some(len) => {
+                        let most = self.buffer.len();
+                        let frame = self.buffer.get(..len).ok_or_else(|| Error::End(format!("the ring popped {len} bytes into {most}")))?;
+                        self.kept.values.push_back(frame.into());
+                    }
                     None => return Ok(count),
                 }
             }
@@ -195,6 +206,10 @@ impl Source for Frames {
             self.kept.taken += 1;
             count += 1;
         }
+    }
+
+    fn unreleased(&mut self) -> Result<u64, Error> {
+        Ok(self.kept.values.len() as u64)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {

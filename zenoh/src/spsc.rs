@@ -48,7 +48,7 @@ impl<T: RingMessage> Source for SpscSource<T> {
 
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
         let (skip, most) = (self.taken, (most / size_of::<T>()).clamp(1, u32::MAX as usize));
-        let Ok(chunk) = self.end.peek(skip + most) else { return Ok(0) };
+        let Ok(chunk) = self.end.peek(skip.saturating_add(most)) else { return Ok(0) };
         let [first, second] = chunk.as_slices();
         for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
             into.extend_from_slice(T::slice_as_bytes(run));
@@ -56,6 +56,10 @@ impl<T: RingMessage> Source for SpscSource<T> {
         let count = chunk.len().saturating_sub(skip);
         self.taken += count;
         Ok(count as u32)
+    }
+
+    fn unreleased(&mut self) -> Result<u64, Error> {
+        Ok(self.end.len() as u64)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {

@@ -1,5 +1,6 @@
 //! Everything between two relays: one program, which is also the router that it kills.
 
+mod hostile;
 mod processes;
 mod sessions;
 mod two_hosts;
