@@ -26,6 +26,19 @@ pub enum Error {
     /// The local ring cannot be opened.
     #[error(transparent)]
     Ring(#[from] ringmem::Error),
+    /// An option is out of range.
+    #[error("invalid option: {name} must be {allowed}, got {value}")]
+    Option {
+        /// The field of [`Options`](crate::Options).
+        name: &'static str,
+        /// Its least and greatest value.
+        allowed: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The ring's messages have no bytes.
+    #[error("messages of 0 bytes cannot be relayed")]
+    ZeroSized,
     /// The key is invalid or has wildcards.
     #[error("invalid key `{0}`: a relay needs a key expression without wildcards")]
     Key(String),

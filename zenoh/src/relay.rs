@@ -10,7 +10,7 @@ use zenoh::Session;
 
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::{Error, Sink, Source};
+use crate::{Error, RingType, Sink, Source};
 
 /// Limits and times of a relay.
 ///
@@ -22,11 +22,11 @@ use crate::{Error, Sink, Source};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Approximate bytes of messages per batch. By default 32 KiB.
+    /// Approximate bytes of messages per batch: 1 byte to 64 MiB. By default 32 KiB.
     pub batch_bytes: usize,
-    /// Most unacknowledged bytes; the smaller value of sender and receiver applies. By default 4 MiB.
+    /// Most unacknowledged bytes: 1 byte to 1 TiB; the smaller value of sender and receiver applies. By default 4 MiB.
     pub window_bytes: usize,
-    /// The time without an acknowledgement after which a sender repeats the handshake. By default 500 ms.
+    /// The time without an acknowledgement after which a sender repeats the handshake: 1 ms to 1 day. By default 500 ms.
     pub silence: Duration,
 }
 
@@ -34,6 +34,35 @@ impl Default for Options {
     fn default() -> Self {
         Self { batch_bytes: 32 << 10, window_bytes: 4 << 20, silence: Duration::from_millis(500) }
     }
+}
+
+const MOST_BATCH: usize = 64 << 20;
+/// The receiver doubles it.
+const MOST_WINDOW: usize = if usize::BITS > 40 { 1 << 40 } else { 1 << 29 };
+const SHORTEST_SILENCE: Duration = Duration::from_millis(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Options {
+    /// Without a byte to send or a time to wait, a relay would be silent or busy without an error; larger values overflow sums.
+    fn check(&self) -> Result<(), Error> {
+        let Self { batch_bytes, window_bytes, silence } = *self;
+        let error = |name, allowed, value| Err(Error::Option { name, allowed, value });
+        if !(1..=MOST_BATCH).contains(&batch_bytes) {
+            return error("batch_bytes", "1 to 67108864 (64 MiB)", batch_bytes.to_string());
+        }
+        if !(1..=MOST_WINDOW).contains(&window_bytes) {
+            let allowed = if MOST_WINDOW > 1 << 29 { "1 to 1099511627776 (1 TiB)" } else { "1 to 536870912 (512 MiB)" };
+            return error("window_bytes", allowed, window_bytes.to_string());
+        }
+        if !(SHORTEST_SILENCE..=LONGEST_SILENCE).contains(&silence) {
+            return error("silence", "1ms to 86400s (a day)", format!("{silence:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn check(ring: &RingType) -> Result<(), Error> {
+    if ring.size == 0 && !ring.framed { Err(Error::ZeroSized) } else { Ok(()) }
 }
 
 /// Counters of a relay. Those of the other direction stay 0.
@@ -102,13 +131,19 @@ impl<S: Source> Relay<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Key`], [`Error::Zenoh`], [`Error::Thread`].
+    /// [`Error::ZeroSized`], [`Error::Key`], [`Error::Zenoh`], [`Error::Thread`].
     pub fn sender(session: &Session, key: &str, source: S) -> Result<Self, Error> {
         Self::sender_with(session, key, source, Options::default())
     }
 
-    /// As [`sender`](Self::sender), with options and the same errors.
+    /// As [`sender`](Self::sender), with options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`], and those of `sender`.
     pub fn sender_with(session: &Session, key: &str, source: S, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        check(source.ring())?;
         let common = Arc::new(Common::default());
         let sender = Sender::new(session, key, source, options, Arc::clone(&common))?;
         Self::spawn("ring sender", common, move || sender.run())
@@ -120,13 +155,19 @@ impl<S: Sink> Relay<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Key`], [`Error::State`], [`Error::InvalidState`], [`Error::Zenoh`], [`Error::Thread`].
+    /// [`Error::ZeroSized`], [`Error::Key`], [`Error::State`], [`Error::InvalidState`], [`Error::Zenoh`], [`Error::Thread`].
     pub fn receiver(session: &Session, key: &str, sink: S) -> Result<Self, Error> {
         Self::receiver_with(session, key, sink, Options::default())
     }
 
-    /// As [`receiver`](Self::receiver), with options and the same errors.
+    /// As [`receiver`](Self::receiver), with options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`], and those of `receiver`.
     pub fn receiver_with(session: &Session, key: &str, sink: S, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        check(sink.ring())?;
         let common = Arc::new(Common::default());
         let receiver = Receiver::new(session, key, sink, options, Arc::clone(&common))?;
         Self::spawn("ring receiver", common, move || receiver.run())

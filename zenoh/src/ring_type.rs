@@ -30,9 +30,14 @@ pub struct RingType {
 }
 
 impl RingType {
-    /// Returns the type of a ring of `T`.
+    /// Returns the type of a ring of `T`. Messages of no bytes do not compile, in any end of a ring of `T`:
+    ///
+    /// ```compile_fail
+    /// ringmem_zenoh::RingType::of::<[u64; 0]>();
+    /// ```
     #[must_use]
     pub fn of<T: RingMessage>() -> Self {
+        const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
         let abi = AbiHash::new().number(<RingHeader<HostWord> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish();
         let mut table = format!("`{}`: size {}, align {}", T::DESCRIPTOR.name, T::DESCRIPTOR.size, T::DESCRIPTOR.align);
         for field in T::DESCRIPTOR.fields {

@@ -1,4 +1,4 @@
-//! A peer of the zenoh network that forges the messages of a relay.
+//! A peer of the zenoh network that forges the messages of a relay, and options out of range.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::ring::spsc;
 use ringmem::shared::{Consumer, Memory, Producer};
-use ringmem_zenoh::{Error, Options, Relay, SharedSink, SharedSource, SpscSink, SpscSource};
+use ringmem_zenoh::{Error, MessageSink, Messages, Options, Relay, RingType, SharedSink, SharedSource, Sink, Source, SpscSink, SpscSource};
 use tempfile::TempDir;
 use zenoh::query::{Queryable, Reply};
 use zenoh::{Session, Wait};
@@ -335,6 +335,49 @@ fn a_sender_copies_no_refusal_or_acknowledgement_beyond_its_limit() -> Result {
 }
 
 #[test]
+fn options_out_of_range_are_errors_that_name_the_option() {
+    let session = session("peer", &[], &[]);
+    let default = Options::default();
+    let options = [
+        ("batch_bytes", Options { batch_bytes: 0, ..default }),
+        ("batch_bytes", Options { batch_bytes: usize::MAX, ..default }),
+        ("window_bytes", Options { window_bytes: 0, ..default }),
+        ("window_bytes", Options { window_bytes: usize::MAX, ..default }),
+        ("silence", Options { silence: Duration::ZERO, ..default }),
+        ("silence", Options { silence: Duration::from_micros(999), ..default }),
+        ("silence", Options { silence: Duration::MAX, ..default }),
+    ];
+    for (name, options) in options {
+        let (sink, source) = spsc::bounded::<u64>(4);
+        let sender = Relay::sender_with(&session, "options", SpscSource::new(source), options).err().map(|error| error.to_string());
+        let receiver = Relay::receiver_with(&session, "options", SpscSink::new(sink), options).err().map(|error| error.to_string());
+        for error in [sender, receiver] {
+            let error = error.unwrap_or_else(|| panic!("accepted: {options:?}"));
+            assert!(error.contains(name) && error.contains("got"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn options_at_their_limits_carry_messages() -> Result {
+    let (here, there) = crate::two_hosts::pair();
+    let least = Options { batch_bytes: 1, window_bytes: 1, silence: Duration::from_millis(1) };
+    let most = Options { batch_bytes: 64 << 20, window_bytes: 1 << 40, silence: Duration::from_secs(24 * 60 * 60) };
+    for (place, [ours, theirs]) in [[least, least], [least, most], [most, least], [most, most]].into_iter().enumerate() {
+        let key = format!("limits/{place}");
+        let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(64), spsc::bounded::<Message>(64));
+        let receiver = Relay::receiver_with(&there, &key, MessageSink::of(sink), theirs)?;
+        let sender = Relay::sender_with(&here, &key, Messages::of(source), ours)?;
+        for number in 0..20 {
+            producer.push(message(number))?;
+            assert_eq!(eventually("a message", || consumer.pop().ok()), message(number));
+        }
+        stop((sender, receiver));
+    }
+    Ok(())
+}
+
+#[test]
 fn an_invalid_state_is_an_error_that_names_the_remedy() -> Result {
     let session = session("peer", &[], &[]);
     let mut files = Files::new();
@@ -358,5 +401,86 @@ fn an_invalid_state_is_an_error_that_names_the_remedy() -> Result {
     let relay = files.relay("state", &session, &session);
     files.carry(3, SOON);
     stop(relay);
+    Ok(())
+}
+
+/// An end of a ring that breaks a rule: messages of no bytes, or more bytes pushed than there are.
+struct Faulty {
+    ring: RingType,
+    pushes: usize,
+}
+
+impl Sink for Faulty {
+    fn ring(&self) -> &RingType {
+        &self.ring
+    }
+
+    fn push(&mut self, messages: &[u8]) -> std::result::Result<(u64, usize), Error> {
+        Ok((1, messages.len() + self.pushes))
+    }
+
+    fn tail(&self) -> u64 {
+        0
+    }
+}
+
+impl Source for Faulty {
+    fn ring(&self) -> &RingType {
+        &self.ring
+    }
+
+    fn stream(&self) -> u64 {
+        1
+    }
+
+    fn first(&self) -> u64 {
+        0
+    }
+
+    fn take(&mut self, _: usize, into: &mut Vec<u8>) -> std::result::Result<u32, Error> {
+        into.clear();
+        Ok(1)
+    }
+
+    fn unreleased(&mut self) -> std::result::Result<u64, Error> {
+        Ok(1)
+    }
+
+    fn seek(&mut self, _: u64) -> std::result::Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn release(&mut self, _: u64) {}
+}
+
+#[test]
+fn messages_of_no_bytes_are_an_error_of_both_sides() {
+    let session = session("peer", &[], &[]);
+    let end = || Faulty { ring: RingType { size: 0, ..RingType::of::<u64>() }, pushes: 0 };
+    let sender = Relay::<Faulty>::sender(&session, "empty", end()).err().map(|error| error.to_string());
+    let receiver = Relay::<Faulty>::receiver(&session, "empty", end()).err().map(|error| error.to_string());
+    for error in [sender, receiver] {
+        assert!(error.as_ref().is_some_and(|error| error.contains("0 bytes")), "{error:?}");
+    }
+}
+
+#[test]
+fn ends_that_miscount_bytes_end_their_relay_with_an_error() -> Result {
+    let (here, there) = crate::two_hosts::pair();
+    let end = || Faulty { ring: RingType::of::<u64>(), pushes: 1 };
+    let (mut producer, source) = spsc::bounded::<u64>(4);
+    producer.push(1)?;
+    let receiver = Relay::<Faulty>::receiver(&there, "sink", end())?;
+    let _sender = Relay::sender(&here, "sink", SpscSource::new(source))?;
+    eventually("the receiver's end", || receiver.is_finished().then_some(()));
+    let error = receiver.join().1.unwrap_err().to_string();
+    assert!(error.contains("the sink pushed 9 of 8 bytes"), "{error}");
+
+    let (sink, _consumer) = spsc::bounded::<u64>(4);
+    let _receiver = Relay::receiver(&there, "source", SpscSink::new(sink))?;
+    let sender = Relay::<Faulty>::sender(&here, "source", end())?;
+    eventually("the sender's end", || sender.is_finished().then_some(()));
+    let error = sender.join().1.unwrap_err().to_string();
+    assert!(error.contains("the source removed"), "{error}");
     Ok(())
 }
