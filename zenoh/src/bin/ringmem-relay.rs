@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use ringmem_zenoh::{Metrics, Relay, SharedSink, SharedSource};
+use ringmem_zenoh::{Metrics, Options, Relay, RingType, SharedSink, SharedSource, Sink, Source};
 use zenoh::{Config, Session, Wait};
 
 const USAGE: &str =
@@ -50,8 +50,11 @@ impl Arguments {
         Some(Self { sends, ring: ring?, key: key?, mode, connect, listen, report })
     }
 
-    fn config(&self) -> Result<Config> {
+    fn config(&self, ring: &RingType) -> Result<Config> {
         let mut config = Config::default();
+        // zenoh assembles a message from its fragments before the relay sees it, by default up to 1 GiB: any peer could fill this memory.
+        let longest = ring.size.saturating_add(2 * Options::default().window_bytes as u64).saturating_add(64 << 10);
+        config.insert_json5("transport/link/rx/max_message_size", &longest.to_string())?;
         let list =
             |endpoints: &[String]| format!("[{}]", endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect::<Vec<_>>().join(","));
         config.insert_json5("mode", &format!("{:?}", self.mode))?;
@@ -84,15 +87,15 @@ fn run(arguments: &Arguments) -> Result<()> {
     // Without the ring there is no need to connect.
     if arguments.sends {
         let source = SharedSource::open(&arguments.ring)?;
-        watch(Relay::sender(&session(arguments)?, &arguments.key, source)?, arguments.report)
+        watch(Relay::sender(&session(arguments, source.ring())?, &arguments.key, source)?, arguments.report)
     } else {
         let sink = SharedSink::open(&arguments.ring)?;
-        watch(Relay::receiver(&session(arguments)?, &arguments.key, sink)?, arguments.report)
+        watch(Relay::receiver(&session(arguments, sink.ring())?, &arguments.key, sink)?, arguments.report)
     }
 }
 
-fn session(arguments: &Arguments) -> Result<Session> {
-    zenoh::open(arguments.config()?).wait()
+fn session(arguments: &Arguments, ring: &RingType) -> Result<Session> {
+    zenoh::open(arguments.config(ring)?).wait()
 }
 
 fn main() -> ExitCode {

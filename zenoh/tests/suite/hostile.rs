@@ -335,6 +335,27 @@ fn a_sender_copies_no_refusal_or_acknowledgement_beyond_its_limit() -> Result {
 }
 
 #[test]
+fn the_program_limits_the_messages_that_zenoh_assembles() -> Result {
+    const LARGE: usize = 100 * MIB;
+    let endpoint = endpoint();
+    let hostile = session("router", &[&endpoint], &[]);
+    let _answers = answer(&hostile, "test/ring", Duration::ZERO, refusal(LARGE));
+    let hosts = crate::two_hosts::Hosts::new(64);
+    let client = ["--mode", "client", "--connect", &endpoint];
+    let (sender, receiver) = (hosts.sender(&client), hosts.receiver(&client));
+    hosts.carry(100, |_| {});
+    for key in ["test/ring/ack", "test/ring/data"] {
+        hostile.put(key, vec![0; LARGE]).wait()?;
+    }
+    thread::sleep(Duration::from_secs(4));
+    for process in [&sender, &receiver] {
+        let used = peak(process.id());
+        assert!(used < LARGE, "{} MiB", used / MIB);
+    }
+    Ok(())
+}
+
+#[test]
 fn options_out_of_range_are_errors_that_name_the_option() {
     let session = session("peer", &[], &[]);
     let default = Options::default();

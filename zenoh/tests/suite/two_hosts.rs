@@ -72,6 +72,10 @@ impl Process {
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
