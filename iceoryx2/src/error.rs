@@ -27,7 +27,7 @@ pub enum Error {
     /// iceoryx2 does not accept the name of the message type.
     #[error("invalid type name `{0}`: at most 255 ASCII characters are allowed; rename the message type")]
     TypeName(&'static str),
-    /// A limit is 0 or too large.
+    /// A limit is 0 or too large: one of [`Options`](crate::Options), or one of a service that another program made.
     #[error("invalid limit: {what} must be 1 to {most}, got {value}")]
     Limit {
         /// The limit.

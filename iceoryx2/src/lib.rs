@@ -43,7 +43,7 @@
 //! 1. **Order.** A publisher's messages stay in order.
 //! 2. **No loss, no doubling while both processes live.** A sample stays in the subscriber's queue until the ring has room, a message
 //!    in the ring until it is in the queue.
-//! 3. **Backpressure.** A link's service has no overflow and one subscriber. A full ring fills the queue, which stops the publishers: a
+//! 3. **Backpressure.** A link's service has no overflow, no history and one subscriber. A full ring fills the queue, which stops the publishers: a
 //!    [`Publish`] leaves messages in its ring; for your own publisher, see [`Link::service`].
 //! 4. **Types.** Opening a link compares iceoryx2's type name and size, and the ABI hash, kind and fields in the service's attributes.
 //!    [`Error::Mismatch`] shows both.
@@ -56,7 +56,7 @@
 //! - A killed process with a ring in a file: the next [`Publish`] may repeat the last message.
 //! - Protection from hostile processes. iceoryx2 trusts every process of the same user. Such a process can change a sample while it is copied,
 //!   which yields other bytes, or corrupt iceoryx2's state, which can end the other processes by a panic or a segmentation fault. A link only bounds
-//!   the length of frames.
+//!   the length of frames and the limits of a service that another program made.
 //! - Memory. iceoryx2 reserves only addresses for the queue: if `/dev/shm` is full, writing a sample ends the process (SIGBUS).
 //!
 //! # Copies

@@ -4,6 +4,7 @@ use iceoryx2::node::Node;
 use iceoryx2::prelude::{AttributeVerifier, PortFactory as _, Service, ServiceName};
 use iceoryx2::service::builder::publish_subscribe::{Builder, PublishSubscribeOpenError, PublishSubscribeOpenOrCreateError as OpenError};
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
+use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
 use ringmem::RingMessage;
 
 use crate::{Error, Message, Payload, ServiceType};
@@ -11,9 +12,9 @@ use crate::{Error, Message, Payload, ServiceType};
 /// Limits of a link. An existing service must have at least these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Samples in a subscriber's queue, at most 65,536. By default 64.
+    /// Samples in a subscriber's queue: 1 to 65,536, and at most 1 TiB of the largest messages. By default 64.
     pub queue: usize,
-    /// Most publishers, at most 256. By default 2: a killed one counts until it is cleaned up.
+    /// Most publishers: 1 to 256. By default 2: a killed one counts until it is cleaned up.
     pub publishers: usize,
 }
 
@@ -27,11 +28,30 @@ fn check(what: &'static str, value: usize, most: usize) -> Result<(), Error> {
     if (1..=most).contains(&value) { Ok(()) } else { Err(Error::Limit { what, value, most }) }
 }
 
+const MOST_SAMPLES: usize = 1 << 16;
+const MOST_PUBLISHERS: usize = 256;
+/// A publisher reserves this address space: 1 TiB.
+const MOST_BYTES: usize = if usize::BITS > 40 { 1 << 40 } else { 1 << 30 };
+
+fn check_bytes(samples: usize, largest: usize) -> Result<(), Error> {
+    check("bytes of a queue of the largest messages", samples.saturating_mul(largest), MOST_BYTES)
+}
+
+/// Checks the limits of a service. Another program may have made it, without the checks of [`Options`]; ports reserve what it says.
+fn check_service(settings: &StaticConfig, largest: usize) -> Result<(), Error> {
+    let (queue, borrowed) = (settings.subscriber_max_buffer_size(), settings.subscriber_max_borrowed_samples());
+    check("queue of the existing service", queue, MOST_SAMPLES)?;
+    check("publishers of the existing service", settings.max_publishers(), MOST_PUBLISHERS)?;
+    check("borrowed samples of the existing service", borrowed, MOST_SAMPLES)?;
+    check_bytes(queue + borrowed, largest)
+}
+
 impl Options {
     /// Beyond some limits iceoryx2 panics or reserves terabytes.
-    fn check(self) -> Result<(), Error> {
-        check("queue", self.queue, 1 << 16)?;
-        check("publishers", self.publishers, 256)
+    fn check(self, largest: usize) -> Result<(), Error> {
+        check("queue", self.queue, MOST_SAMPLES)?;
+        check("publishers", self.publishers, MOST_PUBLISHERS)?;
+        check_bytes(self.queue, largest)
     }
 
     fn apply<P: Payload + ?Sized, S: Service>(self, builder: Builder<P, (), S>) -> Builder<P, (), S> {
@@ -74,8 +94,8 @@ impl<S: Service> Link<S, [u8]> {
 
     /// As [`frames`](Self::frames), with options and the same errors.
     pub fn frames_with(node: &Node<S>, name: &str, largest: usize, options: Options) -> Result<Self, Error> {
-        options.check()?;
         check("bytes of a frame", largest, 1 << 30)?;
+        options.check(largest)?;
         Self::open(node, name, largest, ServiceType::frames(largest), |name, verifier| {
             let builder = options.apply(node.service_builder(name).publish_subscribe::<[u8]>());
             builder.open_or_create_with_attributes(verifier)
@@ -94,7 +114,7 @@ impl<S: Service> Link<S, [u8]> {
     /// As [`messages`](Self::messages), with options and the same errors.
     pub fn messages_with<T: RingMessage>(node: &Node<S>, name: &str, options: Options) -> Result<Link<S, Message<T>>, Error> {
         const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
-        options.check()?;
+        options.check(size_of::<T>())?;
         let type_name = T::DESCRIPTOR.name;
         // iceoryx2 ends the process for other names.
         if type_name.is_empty() || type_name.len() > 255 || !type_name.is_ascii() {
@@ -121,7 +141,10 @@ impl<S: Service, P: Payload + ?Sized> Link<S, P> {
         let mismatch = |service| Error::Mismatch { name: name.to_owned(), service: Box::new(service), ring: Box::new(ring.clone()) };
         match open(&service_name, &verifier) {
             Ok(service) => match ServiceType::of(service.attributes(), service.static_config()) {
-                found if found.serves(&ring) => Ok(Self { service, largest }),
+                found if found.serves(&ring) => {
+                    check_service(service.static_config(), largest)?;
+                    Ok(Self { service, largest })
+                }
                 found => Err(mismatch(found)),
             },
             Err(source) => Err(match ServiceType::find(node, &service_name) {

@@ -27,12 +27,14 @@ pub struct ServiceType {
     pub overflow: bool,
     /// Most subscribers; a link needs 1.
     pub subscribers: usize,
+    /// Samples that a new subscriber gets although its predecessor had them; a link needs 0.
+    pub history: usize,
 }
 
 impl ServiceType {
     fn link(name: &str, slice: bool, size: usize, align: usize, attributes: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let attributes = attributes.into_iter().map(|(key, value)| (format!("ringmem.{key}"), value)).collect();
-        Self { name: name.to_owned(), slice, size, align, attributes, overflow: false, subscribers: 1 }
+        Self { name: name.to_owned(), slice, size, align, attributes, overflow: false, subscribers: 1, history: 0 }
     }
 
     /// Returns the type that a link of `T` needs.
@@ -68,6 +70,7 @@ impl ServiceType {
             attributes: attributes.filter(|(key, _)| key.starts_with("ringmem.")).collect(),
             overflow: settings.has_safe_overflow(),
             subscribers: settings.max_subscribers(),
+            history: settings.history_size(),
         }
     }
 
@@ -88,9 +91,9 @@ impl ServiceType {
 
     /// Returns whether such a service carries what `ring` needs.
     pub(crate) fn serves(&self, ring: &Self) -> bool {
-        let Self { name, slice, size, align, attributes, overflow, subscribers } = ring;
+        let Self { name, slice, size, align, attributes, overflow, subscribers, history } = ring;
         (name, slice, size) == (&self.name, &self.slice, &self.size)
-            && (overflow, subscribers) == (&self.overflow, &self.subscribers)
+            && (overflow, subscribers, history) == (&self.overflow, &self.subscribers, &self.history)
             && self.align >= *align
             && attributes.iter().all(|needed| self.attributes.contains(needed))
     }
@@ -98,11 +101,15 @@ impl ServiceType {
 
 impl fmt::Display for ServiceType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, slice, size, align, attributes, overflow, subscribers } = self;
+        let Self { name, slice, size, align, attributes, overflow, subscribers, history } = self;
         let what = if *slice { "slices of " } else { "" };
         let overflow = if *overflow { "with" } else { "without" };
         // A peer's text may hold control characters.
-        write!(f, "{what}`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}", name.escape_debug())?;
+        write!(
+            f,
+            "{what}`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}, history {history}",
+            name.escape_debug()
+        )?;
         if attributes.is_empty() {
             write!(f, ", no attributes of ringmem")?;
         }

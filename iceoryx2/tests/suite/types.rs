@@ -180,6 +180,43 @@ fn limits_that_iceoryx2_cannot_hold_are_errors() {
 }
 
 #[test]
+fn limits_of_another_programs_service_beyond_those_of_a_link_are_errors() {
+    const LARGE: usize = 1 << 40;
+    for (limit, [queue, publishers, borrowed]) in
+        [("queue", [LARGE, 2, 2]), ("publishers", [64, 257, 2]), ("borrowed samples", [64, 2, LARGE])]
+    {
+        let host = Host::new();
+        let node = host.node();
+        let builder = node.service_builder(&"orders".try_into().unwrap()).publish_subscribe::<Message<order::Order>>();
+        let builder = builder.enable_safe_overflow(false).max_subscribers(1).history_size(0).max_publishers(publishers);
+        let builder = builder.subscriber_max_buffer_size(queue).subscriber_max_borrowed_samples(borrowed);
+        let _service = builder.create_with_attributes(&attributes()).unwrap();
+        let error = Link::messages::<order::Order>(&node, "orders").err().map(|error| error.to_string());
+        assert!(error.as_ref().is_some_and(|error| error.contains(&format!("{limit} of the existing service"))), "{limit}: {error:?}");
+    }
+}
+
+#[test]
+fn queues_of_more_than_a_tebibyte_are_an_error() {
+    let host = Host::new();
+    let node = host.node();
+    let most = Options { queue: 1 << 16, ..Options::default() };
+    let error = Link::frames_with(&node, "orders", 1 << 30, most).err().map(|error| error.to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains("bytes")), "{error:?}");
+}
+
+#[test]
+fn a_service_that_repeats_old_samples_is_an_error() {
+    let host = Host::new();
+    let node = host.node();
+    let builder = node.service_builder(&"orders".try_into().unwrap()).publish_subscribe::<Message<order::Order>>();
+    let builder = builder.enable_safe_overflow(false).max_subscribers(1).history_size(3).subscriber_max_buffer_size(64);
+    let _service = builder.create_with_attributes(&attributes()).unwrap();
+    let (.., text) = mismatch(Link::messages::<order::Order>(&node, "orders"));
+    assert!(text.contains("history 3") && text.contains("history 0"), "{text}");
+}
+
+#[test]
 fn a_smaller_queue_is_an_error_of_iceoryx2() {
     let host = Host::new();
     let node = host.node();
