@@ -102,18 +102,12 @@ impl Files {
         (sender, receiver)
     }
 
-    /// Carries `count` messages, which arrive once and in order.
-    fn carry(&mut self, count: u64, within: Duration) {
-        let begun = Instant::now();
+    /// Carries `count` messages, which arrive once and in order. Forged ones, of four equal words, may arrive between them.
+    fn carry(&mut self, count: u64) {
         for _ in 0..count {
             self.producer.push(message(self.next)).unwrap();
-            let got = loop {
-                match self.consumer.pop() {
-                    Ok(value) => break value,
-                    Err(_) => assert!(begun.elapsed() < within, "message {} does not arrive within {within:?}", self.next),
-                }
-                thread::sleep(Duration::from_micros(200));
-            };
+            let genuine = |value: &Message| value[0] != value[1];
+            let got = eventually(&format!("message {}", self.next), || self.consumer.pop().ok().filter(genuine));
             assert_eq!(got, message(self.next));
             self.next += 1;
         }
@@ -125,25 +119,23 @@ fn stop<S: Send + 'static, R: Send + 'static>((sender, receiver): (Relay<S>, Rel
     receiver.stop().1.unwrap();
 }
 
-const SOON: Duration = Duration::from_secs(20);
-
 #[test]
 fn a_forged_hello_changes_neither_the_sequence_nor_the_stored_state() -> Result {
     let (here, there, hostile) = three();
     let hellos = Hellos::of(&hostile, "hello");
     let mut files = Files::new();
     let mut relay = files.relay("hello", &here, &there);
-    files.carry(5, SOON);
+    files.carry(5);
     let genuine = hellos.wait();
     let stream = number(&genuine, 4);
     let stored = fs::read(files.directory.path().join("to.relay"))?;
     for (first, count) in [(1 << 62, 0), (u64::MAX, u64::MAX), (1 << 63, 1), (files.next + 1, 0), (0, 0), (files.next - 1, u64::MAX)] {
-        assert!(greet(&hostile, "hello", &forged(&genuine, stream, first, count)).is_some(), "answered");
+        eventually("an answer", || greet(&hostile, "hello", &forged(&genuine, stream, first, count)));
         assert_eq!(fs::read(files.directory.path().join("to.relay"))?, stored, "first {first}, count {count}");
-        files.carry(3, SOON);
+        files.carry(3);
         stop(relay);
         relay = files.relay("hello", &here, &there);
-        files.carry(3, SOON);
+        files.carry(3);
     }
     stop(relay);
     Ok(())
@@ -155,20 +147,31 @@ fn a_relay_recovers_from_forged_hellos_with_forged_data() -> Result {
     let hellos = Hellos::of(&hostile, "data");
     let mut files = Files::new();
     let mut relay = files.relay("data", &here, &there);
-    files.carry(5, SOON);
+    files.carry(5);
     let genuine = hellos.wait();
     let stream = number(&genuine, 4);
     for first in [1 << 62, 1 << 63, u64::MAX, 0] {
         for restarts in [false, true] {
             eventually("acknowledgements", || (relay.0.metrics().acknowledged == relay.0.metrics().messages).then_some(()));
-            let welcome = eventually("a welcome", || greet(&hostile, "data", &forged(&genuine, stream, first, 0)));
-            hostile.put("data/data", batch(stream, &welcome, first, [first; 4])).wait()?;
-            assert_eq!(eventually("the forged message", || files.consumer.pop().ok()), [first; 4], "a peer may insert messages");
+            // A peer may insert messages. A hello of the genuine sender in between withdraws the offer: once more.
+            eventually("the forged message", || {
+                let welcome = greet(&hostile, "data", &forged(&genuine, stream, first, 0))?;
+                hostile.put("data/data", batch(stream, &welcome, first, [first; 4])).wait().unwrap();
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_secs(1) {
+                    if let Ok(value) = files.consumer.pop() {
+                        assert_eq!(value, [first; 4]);
+                        return Some(());
+                    }
+                    thread::sleep(Duration::from_micros(200));
+                }
+                None
+            });
             if restarts {
                 stop(relay);
                 relay = files.relay("data", &here, &there);
             }
-            files.carry(3, SOON);
+            files.carry(3);
         }
     }
     stop(relay);
@@ -250,12 +253,12 @@ fn a_later_forged_reply_does_not_hide_the_receivers_welcome() -> Result {
         let mut files = Files::new();
         // Both replies reach the sender's host before the sender starts: alone, a refusal ends the sender.
         let (sender, receiver) = files.relay(&key, &here, &there);
-        files.carry(1, SOON);
+        files.carry(1);
         sender.stop().1?;
         let late = answer(&hostile, &key, Duration::from_millis(200), forged.clone());
         eventually("the forged reply", || greet(&here, &key, &[]).filter(|reply| *reply == forged));
         let sender = Relay::sender(&here, &key, SharedSource::open(files.directory.path().join("from"))?)?;
-        files.carry(3, SOON);
+        files.carry(3);
         drop(late);
         stop((sender, receiver));
     }
@@ -268,7 +271,7 @@ fn oversized_hellos_are_rejected() -> Result {
     let hellos = Hellos::of(&hostile, "large");
     let mut files = Files::new();
     let relay = files.relay("large", &here, &there);
-    files.carry(1, SOON);
+    files.carry(1);
     let genuine = hellos.wait();
     drop(hellos);
     let get = |selector: &str| hostile.get(selector.to_owned()).payload(genuine.clone()).timeout(Duration::from_secs(1));
@@ -277,9 +280,9 @@ fn oversized_hellos_are_rejected() -> Result {
         let before = relay.1.metrics().rejected;
         let replies = query.wait()?;
         assert!(std::iter::from_fn(|| replies.recv().ok()).all(|reply| reply.result().is_err()), "{place}: no answer");
-        assert!(relay.1.metrics().rejected > before, "{place}: counted");
+        eventually("the counter", || (relay.1.metrics().rejected > before).then_some(()));
     }
-    files.carry(1, SOON);
+    files.carry(1);
     stop(relay);
     Ok(())
 }
@@ -318,14 +321,14 @@ fn a_sender_copies_no_refusal_or_acknowledgement_beyond_its_limit() -> Result {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut said = |word: &str| assert!(lines.by_ref().map_while(|line| line.ok()).any(|line| line == word), "{word}");
     said("sends");
-    let answers = answer(&hostile, "memory", Duration::ZERO, refusal(LARGE));
     hostile.put("memory/ack", vec![0; LARGE]).wait()?;
-    thread::sleep(Duration::from_secs(5));
+    thread::sleep(Duration::from_secs(2));
+    let answers = answer(&hostile, "memory", Duration::ZERO, refusal(LARGE));
+    thread::sleep(Duration::from_secs(4));
     let used = peak(child.id());
     assert!(child.try_wait()?.is_none(), "the sender runs");
     // Zenoh itself holds the whole message, and may still hold the one before.
-    assert!(used < 2 * LARGE + LARGE / 2, "{} MiB", used / MIB);
-    println!("{} MiB", used / MIB);
+    assert!(used < 2 * LARGE + LARGE / 4 * 3, "{} MiB", used / MIB);
     drop(answers);
     let _short = answer(&hostile, "memory", Duration::ZERO, refusal(10));
     said("ended");
@@ -403,7 +406,9 @@ fn an_invalid_state_is_an_error_that_names_the_remedy() -> Result {
     let session = session("peer", &[], &[]);
     let mut files = Files::new();
     let relay = files.relay("state", &session, &session);
-    files.carry(3, SOON);
+    files.carry(3);
+    // Without its state, a receiver gets unacknowledged messages again.
+    eventually("acknowledgements", || (relay.0.metrics().acknowledged == 3).then_some(()));
     stop(relay);
     let state = files.directory.path().join("to.relay");
     let stored = fs::read(&state)?;
@@ -420,7 +425,7 @@ fn an_invalid_state_is_an_error_that_names_the_remedy() -> Result {
     // Entries with numbers that the source cannot have.
     fs::write(&state, [&stored[..16], &[0x55; 8]].concat())?;
     let relay = files.relay("state", &session, &session);
-    files.carry(3, SOON);
+    files.carry(3);
     stop(relay);
     Ok(())
 }
