@@ -7,7 +7,8 @@
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
 //!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
-//!    leaving.
+//!    leaving; while dry, again every [`TELEMETRY_NS`] until the host has popped all answers. A record while dry loads the host's index; others
+//!    have the output depth of the last poll.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
 //!    the batches that are stored together stands for the others. A time is at most 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
@@ -454,7 +455,7 @@ where
                 }
                 if mode_of_all == Mode::Drain as u32 && self.rings.waiting() == 0 {
                     if self.leader {
-                        self.record(self.lanes.now_ns());
+                        self.record(self.lanes.now_ns(), self.rings.known_unread());
                         self.control.enter(State::Terminated);
                     }
                     return;
@@ -462,8 +463,11 @@ where
                 // Rounds are equal on every lane; lane 0's clock decides.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
-                    if self.leader && idle_times.wrapping_sub(COMMAND_POLL_ROUNDS - 1) < COMMAND_POLL_ROUNDS {
-                        self.record(now);
+                    let is_first = idle_times.wrapping_sub(COMMAND_POLL_ROUNDS - 1) < COMMAND_POLL_ROUNDS;
+                    // The host may pop the last answers after the first idle record.
+                    let is_stale = self.recorder.output_depth() > 0 && now.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS;
+                    if self.leader && (is_first || is_stale) {
+                        self.record(now, self.rings.unread());
                     }
                     if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
                         return self.leave(Some(Fault::Deadline));
@@ -562,16 +566,16 @@ where
             self.control.take(unanswered);
         }
         if now_ns.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
-            self.record(now_ns);
+            self.record(now_ns, self.rings.known_unread());
         }
     }
 
     #[inline(always)]
-    fn record(&mut self, now_ns: u64) {
+    fn record(&mut self, now_ns: u64, unread: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let Times { total, least, most, .. } = self.times;
         self.recorder.set(self.control.processed(), self.refused, total, least.into(), most.into());
-        self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
+        self.recorder.publish(depth(self.rings.waiting()), depth(unread), now_ns);
     }
 
     /// Lane 0 only: `None` leaves as commanded.
@@ -580,7 +584,7 @@ where
         if !self.leader {
             return;
         }
-        self.record(self.lanes.now_ns());
+        self.record(self.lanes.now_ns(), self.rings.known_unread());
         match fault {
             None => {
                 self.control.enter(State::Terminated);

@@ -105,9 +105,10 @@ macro_rules! __layout_table_now {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_layout {
-    ($name:ident $text:literal; $($field:ident $named:literal [$($type:tt)*] [$($open:tt)*] [$($close:tt)*] $writer:literal;)+) => {
+    ([$($lints:tt)*] $name:ident $text:literal; $($field:ident $named:literal [$($type:tt)*] [$($open:tt)*] [$($close:tt)*] $writer:literal;)+) => {
         // SAFETY: the compiler gives each field's offset and layout, so any bytes are a valid value. `DeviceBytes::CHECKED`, which every reader of
         // the bytes evaluates, finds padding and omitted fields.
+        $($lints)*
         #[diagnostic::do_not_recommend]
         unsafe impl $crate::Layout for $name {
             const DESCRIPTOR: $crate::LayoutDescriptor = $crate::LayoutDescriptor::of::<$name>(

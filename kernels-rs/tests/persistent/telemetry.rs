@@ -48,6 +48,27 @@ fn telemetry_of_an_ended_kernel_matches_the_messages() {
     }
 }
 
+/// The kernel polls that index otherwise only if slots are short.
+#[test]
+fn the_output_depth_falls_when_the_host_pops_the_answers() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| {
+        rig.command(Command::ACTIVATE);
+        for id in 0..20 {
+            rig.send(message(id));
+        }
+        let depth = |rig: &Rig<'_, Echo, Echo>| rig.telemetry.snapshot().map(|seen| (seen.processed, seen.output_depth()));
+        until("an idle record counts the answers", || depth(rig) == Ok((20, 20)));
+        for id in 0..20 {
+            assert_eq!(rig.receive(), message(id));
+        }
+        until("a later record has none", || depth(rig) == Ok((20, 0)));
+        rig.command(Command::TERMINATE);
+    });
+}
+
 #[test]
 fn telemetry_without_messages_has_no_latency_minimum() {
     let shape = Shape::default();

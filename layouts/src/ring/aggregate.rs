@@ -147,11 +147,23 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.slots.capacity()
     }
 
-    /// Returns the waiting messages as last polled, at most the capacity.
+    /// Returns the messages up to this producer's last, as last polled, at most the capacity.
     #[must_use]
     #[inline(always)]
-    pub fn waiting(&self) -> u64 {
+    pub fn known_unread(&self) -> u64 {
         self.end.wrapping_sub(self.head).min(self.capacity())
+    }
+
+    /// Returns the messages of all producers that the consumer has not popped, at most the capacity: a figure, from loads without
+    /// ordering. This producer keeps nothing of it.
+    #[must_use]
+    #[inline(always)]
+    pub fn unread(&self) -> u64 {
+        let published = self.shared.published.load();
+        let head = self.own.consumer.head.load();
+        // The consumer may have popped messages that were published in between.
+        let unread = published.wrapping_sub(head);
+        if (unread as i64) < 0 { 0 } else { unread.min(self.capacity()) }
     }
 
     /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. For one lane; others [`accept`](Self::accept) the result.

@@ -309,6 +309,13 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
         self.port.own.consumer.head.load_acquire()
     }
 
+    /// As [`spsc::Producer::unread`](crate::ring::Producer::unread).
+    #[must_use]
+    #[inline(always)]
+    pub fn unread(&self) -> usize {
+        self.next_index().wrapping_sub(self.port.own.consumer.head.load()).min(self.capacity() as u64) as usize
+    }
+
     /// Accepts a polled index; returns the number of free slots.
     ///
     /// # Errors

@@ -213,6 +213,14 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
         self.polled()
     }
 
+    /// Returns the published messages that the consumer has not popped, at most the capacity: a figure, from a load without ordering. This end
+    /// keeps nothing of it.
+    #[must_use]
+    #[inline(always)]
+    pub fn unread(&self) -> usize {
+        self.tail.wrapping_sub(self.port.own.consumer.head.load()).min(self.slots.capacity()) as usize
+    }
+
     /// Accepts a polled index; returns the number of free slots.
     ///
     /// # Errors

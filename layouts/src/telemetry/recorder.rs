@@ -82,6 +82,12 @@ impl<'a, W: Word> Recorder<'a, W> {
         self.now.updated_ns
     }
 
+    /// Returns the output depth of the last record; 0 before the first.
+    #[must_use]
+    pub const fn output_depth(&self) -> u32 {
+        self.now.output_depth()
+    }
+
     /// Writes a record.
     pub fn publish(&mut self, input_depth: u32, output_depth: u32, now_ns: u64) {
         let Self { buffer, now } = self;

@@ -111,8 +111,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 
     #[inline(always)]
+    fn known_unread(&self) -> u64 {
+        self.output.known_unread()
+    }
+
+    #[inline(always)]
     fn unread(&self) -> u64 {
-        self.output.waiting()
+        self.output.unread()
     }
 }
 

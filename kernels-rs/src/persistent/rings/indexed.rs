@@ -93,7 +93,12 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    fn unread(&self) -> u64 {
+    fn known_unread(&self) -> u64 {
         (self.output.capacity() - self.output.free()) as u64
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.unread() as u64
     }
 }

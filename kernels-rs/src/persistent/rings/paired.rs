@@ -152,7 +152,12 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     }
 
     #[inline(always)]
-    fn unread(&self) -> u64 {
+    fn known_unread(&self) -> u64 {
         (self.output.capacity() - self.output.free()) as u64
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.unread() as u64
     }
 }
