@@ -62,6 +62,8 @@ cfg_if! {
         pub mod describe;
         pub mod double_buffer;
         pub mod error;
+        #[doc(hidden)]
+        pub mod escape;
         mod fork;
         mod free_list;
         #[cfg(test)]

@@ -24,14 +24,14 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::string::String;
+use std::string::{String, ToString};
 use std::vec::Vec;
 
 use Kind::{Counter, Gauge, StateSet};
 
 use crate::control::State;
 use crate::memory::Scope;
-use crate::{ControlBlock, TelemetryBuffer, bridge, manager, pool, stream};
+use crate::{ControlBlock, TelemetryBuffer, bridge, escape, manager, pool, stream};
 
 /// A set of metrics. Its `Display` is a complete OpenMetrics 1.0 text.
 ///
@@ -232,16 +232,7 @@ impl OpenMetrics {
     fn add(&mut self, name: &'static str, kind: Kind, help: &'static str, labels: &[(&str, &str)], value: impl Into<Value>) -> &mut Self {
         let mut text = String::new();
         for (label, value) in labels {
-            text.extend([if text.is_empty() { "{" } else { "," }, label, "=\""]);
-            for c in value.chars() {
-                match c {
-                    '\\' => text.push_str("\\\\"),
-                    '"' => text.push_str("\\\""),
-                    '\n' => text.push_str("\\n"),
-                    c => text.push(c),
-                }
-            }
-            text.push('"');
+            text.extend([if text.is_empty() { "{" } else { "," }, label, "=", &escape::openmetrics(value).to_string()]);
         }
         text.push('}');
         let sample = (text, value.into());

@@ -5,7 +5,6 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use clap::builder::RangedI64ValueParser;
 use ringmem::Image;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, Options, SendError};
@@ -17,7 +16,7 @@ use serde_json::json;
 
 use super::place::Selection;
 use super::progress::Bar;
-use super::{Failure, Outcome, counted, nanoseconds, percentile, percentiles, size};
+use super::{Failure, Outcome, counted, json_line, nanoseconds, number, percentile, percentiles, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +26,7 @@ Examples:
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Number of messages
-    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
+    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = number::whole::<u64>(1..=1_000_000_000_000))]
     messages: u64,
     #[command(flatten)]
     place: Selection,
@@ -86,7 +85,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
             "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong,
             "backend": place.backend.name(), "why": place.why,
         });
-        writeln!(out, "{object}")?;
+        writeln!(out, "{}", json_line(&object))?;
     } else {
         let each = size_of::<Echo>() as f64;
         writeln!(out, "{} of {each} bytes to the kernel and back", counted(arguments.messages, "message"))?;

@@ -9,7 +9,7 @@ use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 
 use super::place::Selection;
-use super::{Outcome, counted, gpu, plain, size};
+use super::{Failure, Outcome, counted, gpu, json_line, plain, size};
 
 pub(super) const EXAMPLES: &str = "\
 RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command
@@ -49,7 +49,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
         .collect::<ringmem::Result<Vec<Value>>>()?;
     let (driver, limits) = (gpu::driver(), limits(arguments.place.pinned));
-    let ways = ways(&Stream::new(backend, 0)?, detected.visibility)?;
+    // Little pinned or device memory hides no other finding.
+    let (ways, unmeasured) = match Stream::new(backend, 0).and_then(|stream| ways(&stream, detected.visibility)) {
+        Ok(ways) => (Vec::from(ways), None),
+        Err(error) => (Vec::new(), Some(Failure::Call(error).to_string())),
+    };
     if arguments.json {
         let ways: Vec<Value> = ways
             .iter()
@@ -64,9 +68,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         let object = json!({
             "visibility": visibility.name(), "why": why, "overridden": overridden, "warning": warning,
             "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver, "limits": limits,
-            "bandwidth": ways,
+            "bandwidth": ways, "bandwidth_error": unmeasured,
         });
-        return Ok(writeln!(out, "{object}")?);
+        return Ok(writeln!(out, "{}", json_line(&object))?);
     }
     writeln!(out, "visibility  {}: {}", detected.visibility, detected.why)?;
     if let (Some(said), Some(warning)) = (&detected.overridden, detected.warning) {
@@ -79,16 +83,20 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     writeln!(out, "backend     {}, {}{simulated}: {why}", backend.name(), counted(devices.len() as u64, "device"))?;
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
-        driver => writeln!(out, "CUDA        {driver}")?,
+        driver => writeln!(out, "CUDA        {}", json_line(driver))?,
     }
     for gpu in driver["gpus"].as_array().into_iter().flatten() {
         if let (Some(name), Some(advice)) = (gpu["name"].as_str(), gpu["advice"].as_str()) {
-            writeln!(out, "watchdog    {name}: {advice}")?;
+            writeln!(out, "watchdog    {}: {advice}", plain(name))?;
         }
     }
     for limit in limits {
         let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), size::show);
         writeln!(out, "{:<11} {bytes}{}", limit.name, limit.advice.map(|advice| format!(": {advice}")).unwrap_or_default())?;
+    }
+    if let Some(reason) = unmeasured {
+        writeln!(out, "bandwidth   not measured with copies of {}: {}", size::show(BYTES as u64), plain(&reason))?;
+        return Ok(());
     }
     writeln!(
         out,

@@ -15,7 +15,7 @@ use super::{chain, plain};
 pub(super) fn open(pinned: Option<u64>) -> Result<Place> {
     let default = Settings::default();
     let backend = CudaBackend::with(Settings { pinned_budget: pinned.unwrap_or(default.pinned_budget), ..default })?;
-    let gpus: Vec<String> = backend.driver().gpus()?.into_iter().map(|gpu| gpu.name).collect();
+    let gpus: Vec<String> = backend.driver().gpus()?.into_iter().map(|gpu| plain(&gpu.name)).collect();
     let why = gpus.join(", ");
     Ok(Place { backend: backend.clone(), driver: Some(Box::new(Bare(backend))), gpus, why })
 }

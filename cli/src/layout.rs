@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Compare this C header with the output of --format c; fail with the first line that differs
+    /// Compare this C header with the output of --format c, or only its declarations of a named struct; fail with the first line that differs
     #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
     check: Option<PathBuf>,
 }
@@ -69,7 +69,11 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         }
     };
     if let Some(path) = &arguments.check {
-        check(path, &describe::c(&abi).to_string())?;
+        let header = describe::c(&image.abi).to_string();
+        match arguments.name {
+            None => compare(path, &read(path, header.len())?, &header)?,
+            Some(_) => compare_declarations(path, &read(path, header.len())?, &header, &describe::c(&abi).to_string())?,
+        }
         return Ok(writeln!(out, "{} matches the layouts of this program", shown(path))?);
     }
     match if arguments.json { Format::Json } else { arguments.format } {
@@ -83,27 +87,64 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     .map_err(Failure::Print)
 }
 
-fn check(path: &Path, header: &str) -> Outcome {
+fn read(path: &Path, expected: usize) -> Result<String, Failure> {
     let of_file = |error: &dyn Display| Failure::Fact(format!("cannot read {}: {error}", path.display()));
     // Opening a named pipe would wait.
     if !path.metadata().map_err(|error| of_file(&error))?.is_file() {
         return Err(of_file(&"it is not a regular file"));
     }
     let (file, mut bytes) = (File::open(path).map_err(|error| of_file(&error))?, Vec::new());
-    file.take(2 * header.len() as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
-    let text = String::from_utf8_lossy(&bytes);
+    file.take(2 * expected as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn compare(path: &Path, text: &str, header: &str) -> Outcome {
     let (mut found, mut expected) = (text.lines(), header.lines());
     for number in 1_u64.. {
-        let fact = match (found.next(), expected.next()) {
+        match (found.next(), expected.next()) {
             (None, None) => break,
-            (found, expected) if found == expected => continue,
-            (Some(found), Some(expected)) => format!("found `{}`, expected `{expected}`", short(found)),
-            (Some(found), None) => format!("found `{}`, expected the end of the file", short(found)),
-            (None, expected) => format!("found the end of the file, expected `{}`", expected.unwrap_or_default()),
-        };
-        return Err(Failure::Fact(format!("{}:{number}: {fact}", path.display())));
+            (found, expected) if found == expected => {}
+            (found, expected) => return Err(differs(path, number, found, expected)),
+        }
     }
     Ok(())
+}
+
+/// Compares the ABI hash and the declarations of the structs of `one`, the header of one struct with its nested ones. `text` may be that header or
+/// one of more structs, whose comments about the set differ.
+fn compare_declarations(path: &Path, text: &str, all: &str, one: &str) -> Outcome {
+    let found: Vec<&str> = text.lines().collect();
+    let compare = |begin: usize, expected: &str| {
+        for (number, expected) in (begin..).zip(expected.lines()) {
+            if found.get(number) != Some(&expected) {
+                return Err(differs(path, number as u64 + 1, found.get(number).copied(), Some(expected)));
+            }
+        }
+        Ok(())
+    };
+    // In the header of all structs, two of one name have the hash in it: the declarations are taken from there, by their titles.
+    let titles: Vec<&str> = one.lines().filter(|line| is_title(line)).collect();
+    let declared = all.split("\n\n").filter(|part| part.lines().next().is_some_and(|first| titles.contains(&first)));
+    let hash = all.lines().find(|line| line.starts_with(HASH)).unwrap_or_default();
+    for expected in std::iter::once(hash).chain(declared) {
+        let first = expected.lines().next().unwrap_or_default();
+        let key = if first.starts_with(HASH) { HASH } else { first.split_inclusive(':').next().unwrap_or(first) };
+        let begin = found.iter().position(|line| *line == first).or_else(|| found.iter().position(|line| line.starts_with(key)));
+        compare(begin.unwrap_or(found.len()), expected.trim_end())?;
+    }
+    Ok(())
+}
+
+const HASH: &str = "#define RINGMEM_ABI_HASH ";
+
+/// `/* ControlBlock: 128 bytes, aligned to 64, hash 0123456789abcdef. */`.
+fn is_title(line: &str) -> bool {
+    line.starts_with("/* ") && line.ends_with(". */") && line.contains(" bytes, aligned to ")
+}
+
+fn differs(path: &Path, number: u64, found: Option<&str>, expected: Option<&str>) -> Failure {
+    let named = |line: Option<&str>| line.map_or_else(|| "the end of the file".to_owned(), |line| format!("`{}`", short(line)));
+    Failure::Fact(format!("{}:{number}: found {}, expected {}", path.display(), named(found), named(expected)))
 }
 
 const LINE: u64 = 200;
@@ -114,5 +155,32 @@ fn short(line: &str) -> String {
 
 fn unknown(name: &str, abi: &Abi) -> Failure {
     let names: Vec<&str> = abi.layouts.iter().map(|layout| layout.name).collect();
-    Failure::Usage(format!("no struct named {name}: this program has {}; for structs of your own, use ringmem::describe", names.join(", ")))
+    let similar = similar(name, &names).map_or_else(String::new, |similar| format!("did you mean {similar}? For "));
+    let own = if similar.is_empty() { "for " } else { &similar };
+    Failure::Usage(format!(
+        "no struct named {name}: this program has {}; {own}structs of your own, use ringmem::describe",
+        names.join(", ")
+    ))
+}
+
+/// Returns the name with the least edits, if they are at most a third of it. Case does not matter.
+fn similar<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let lower = |text: &str| text.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<Vec<char>>();
+    let name = lower(&short(name));
+    let nearest = names.iter().map(|known| (edits(&name, &lower(known)), *known)).min()?;
+    (3 * nearest.0 <= name.len()).then_some(nearest.1)
+}
+
+/// The Levenshtein distance.
+fn edits(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, one) in from.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (place, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(one != other);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[to.len()]
 }

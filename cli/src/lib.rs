@@ -13,6 +13,7 @@ mod gpu;
 mod layout;
 mod manual;
 mod new;
+mod number;
 mod place;
 mod progress;
 mod replay;
@@ -31,8 +32,9 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use ringmem::Image;
-use ringmem::streaming::Cause;
+use ringmem::error::LimitOf;
+use ringmem::streaming::{Cause, FileSource};
+use ringmem::{Image, escape};
 use terminal::Fit;
 
 pub use terminal::Terminal;
@@ -131,6 +133,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Fact(text) => f.write_str(text),
+            Self::Call(error @ ringmem::Error::Limit { of: LimitOf::Pinned, .. }) => {
+                write!(f, "{}: raise the limit with --pinned", chain(error))
+            }
             Self::Call(error) => f.write_str(&chain(error)),
             Self::Print(error) => write!(f, "cannot print the answer: {error}"),
         }
@@ -206,13 +211,22 @@ fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Escapes control characters.
+/// Escapes unprintable characters.
 fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
+    escape::terminal(text).to_string()
+}
+
+/// Returns the JSON of a line of output, with unprintable characters escaped.
+fn json_line(object: &serde_json::Value) -> String {
+    escape::json_document(&object.to_string()).to_string()
+}
+
+/// Opens a file that a command reads twice or at any place.
+fn opened(path: &Path) -> Result<FileSource, Failure> {
+    FileSource::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => Failure::Fact(format!("{error}; write its contents to a regular file first")),
+        _ => Failure::fact(error),
+    })
 }
 
 fn shown(path: &Path) -> String {
@@ -242,10 +256,10 @@ fn failed(path: &Path, cause: Cause) -> Failure {
     }
 }
 
-/// Escapes control characters of the arguments in clap's message.
+/// Escapes unprintable characters of the arguments in clap's message.
 fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     let text = error.render();
-    let is_plain = arguments.iter().all(|argument| !argument.to_string_lossy().contains(char::is_control));
+    let is_plain = arguments.iter().all(|argument| argument.to_string_lossy().chars().all(escape::is_printable));
     if is_plain && std::io::stderr().is_terminal() && terminal::has_colours() {
         return text.ansi().to_string();
     }

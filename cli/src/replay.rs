@@ -20,7 +20,7 @@ use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
 use super::progress::Bar;
-use super::{Failure, Outcome as Done, absurd, chain, failed, size};
+use super::{Failure, Outcome as Done, absurd, chain, failed, opened, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -65,6 +65,13 @@ pub(super) struct Arguments {
     pub json: bool,
 }
 
+impl Arguments {
+    /// Whether the replay has hits: only blocks of size classes are cached.
+    const fn has_cache(&self) -> bool {
+        !self.no_pool && !self.exact
+    }
+}
+
 /// Where the memory is. Both values mean the simulated device, because its backend counts its allocations.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Backend {
@@ -91,7 +98,7 @@ fn steps(text: &str) -> Result<u32, String> {
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
-    let mut source = FileSource::open(&arguments.trace).map_err(Failure::fact)?;
+    let mut source = opened(&arguments.trace)?;
     for (option, path) in [("--snapshot", &arguments.snapshot), ("--csv", &arguments.csv)] {
         if let Some(path) = path
             && source.is_at(path).map_err(Failure::fact)?

@@ -1,14 +1,16 @@
+const WHOLE: &str = "a size is a whole number in decimal digits, then a unit such as KiB, MiB or GiB";
+
 /// `K` and `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(if text.starts_with('-') {
-            "a size cannot be negative".to_owned()
-        } else {
-            "a size is a whole number, then a unit such as KiB, MiB or GiB".to_owned()
-        });
+        return Err(if text.starts_with('-') { "a size cannot be negative".to_owned() } else { WHOLE.to_owned() });
+    }
+    // `1.5MiB`, `1e6`, `1_000`: a number in another notation, not a unit.
+    if unit.contains(|c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '_')) {
+        return Err(WHOLE.to_owned());
     }
     let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -20,7 +22,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(format!("unknown unit `{unit}`: use KiB, MiB or GiB")),
+        _ => return Err(format!("unknown unit `{unit}`: use KiB, MiB, GiB or TiB")),
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     match bytes {

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::builder::RangedI64ValueParser;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem::streaming::Streamer;
@@ -19,7 +18,7 @@ use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 
 use super::place::Selection;
-use super::{Failure, Outcome, absurd, size};
+use super::{Failure, Outcome, absurd, number, size};
 use input::Input;
 
 pub(super) const EXAMPLES: &str = "\
@@ -37,7 +36,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
     chunk_size: u64,
     /// Number of pinned staging buffers
-    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=64))]
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = number::whole::<u64>(1..=64))]
     staging: u64,
     /// Slots of each ring, a power of two
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]

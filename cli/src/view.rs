@@ -4,6 +4,7 @@
 //! 2. A snapshot is checked before writing; the error names the place.
 
 mod document;
+mod head;
 mod html;
 mod perfetto;
 mod pickle;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ringmem::streaming::{FileSource, Source};
 
-use super::{Failure, Outcome, counted, failed, shown, size};
+use super::{Failure, Outcome, counted, failed, opened, shown, size};
 use document::Document;
 
 pub(super) const EXAMPLES: &str = "\
@@ -58,7 +59,7 @@ const EVENTS: usize = 1 << 22;
 const PARTS: usize = 1000;
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    let mut source = FileSource::open(&arguments.snapshot).map_err(Failure::fact)?;
+    let mut source = opened(&arguments.snapshot)?;
     if let Some(path) = &arguments.output
         && source.is_at(path).map_err(Failure::fact)?
     {
@@ -68,7 +69,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     let bytes = match arguments.format {
         Format::Html => html::page(&document, &shown(Path::new(arguments.snapshot.file_name().unwrap_or_default()))),
         Format::Pytorch => Ok(pytorch::pickle(&document)),
-        Format::Perfetto => perfetto::events(&document),
+        Format::Perfetto => Ok(perfetto::events(&document)),
     }
     .map_err(Failure::fact)?;
     let Some(path) = &arguments.output else { return out.write_all(&bytes).map_err(Failure::Print) };

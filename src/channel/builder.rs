@@ -94,7 +94,8 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     /// Publishes the figures for this user's `ringmem top`, under a name of 1 to 64 ASCII letters, digits, dots, hyphens and underscores.
     /// Linux only; see the module `monitor`.
     ///
-    /// Opening returns [`Error::System`] for another name, one in use in this process, or a file that cannot be created.
+    /// Opening returns [`Error::System`] for another name, or one in use in this process. If the file cannot be created, the channel opens
+    /// without it, and [`Channel::unpublished`] returns the reason.
     pub fn publish(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self

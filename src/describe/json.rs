@@ -1,6 +1,8 @@
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Formatter};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};
+
+use crate::escape::json as quoted;
 
 pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, r#"{{"abi":"{:016x}","layouts":"#, abi.hash)?;
@@ -30,19 +32,4 @@ pub(crate) fn list<T>(
         one(value, f)?;
     }
     f.write_str("]")
-}
-
-/// As in RFC 8259: quote, backslash and control characters are escaped.
-pub(crate) fn quoted(text: &str) -> impl Display {
-    fmt::from_fn(move |f| {
-        f.write_str("\"")?;
-        for character in text.chars() {
-            match character {
-                '"' | '\\' => write!(f, "\\{character}")?,
-                '\0'..' ' => write!(f, "\\u{:04x}", u32::from(character))?,
-                _ => f.write_char(character)?,
-            }
-        }
-        f.write_str("\"")
-    })
 }

@@ -1,6 +1,8 @@
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Formatter};
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};
+
+use crate::escape::markdown as cell;
 
 pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     for (place, layout) in abi.layouts.iter().enumerate() {
@@ -18,18 +20,4 @@ fn section(LayoutDescriptor { name, size, align, fields, hash, .. }: &LayoutDesc
         writeln!(f, "| {offset} | {size} | `{name}` | `{kind}` | {} |", cell(writer))?;
     }
     Ok(())
-}
-
-/// Stays in its cell, without markup.
-fn cell(text: &str) -> impl Display {
-    fmt::from_fn(move |f| {
-        for character in text.chars() {
-            match character {
-                '|' | '\\' | '`' | '*' | '_' | '<' | '[' => write!(f, "\\{character}")?,
-                '\0'..' ' => f.write_char(' ')?,
-                _ => f.write_char(character)?,
-            }
-        }
-        Ok(())
-    })
 }

@@ -54,6 +54,9 @@ pub fn markdown(abi: &Abi) -> impl Display {
 ///
 /// `RINGMEM_RING_OF_` and a struct's name is `ConstantLine.abi` in a ring of such messages, for a C++ process at the other end to check
 /// (`examples/08_cpp`). A field without bytes is a comment: C has none. An integer without a C type is an array of bytes.
+///
+/// A name with a meaning in C, C++ or a standard header, such as `int`, `NULL`, `linux` or `size_t`, gets an underscore at its end, a reserved one
+/// such as `__LINE__` the prefix `f_`. Different fields keep different names: `int_` becomes `int__`.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }

@@ -44,16 +44,26 @@ pub struct Published {
 ///
 /// # Errors
 ///
-/// [`Error::System`] if a folder of this user cannot be read.
+/// [`Error::System`] if a folder of this user cannot be read, or the process has no free descriptor.
 pub fn list() -> Result<Vec<Published>> {
     let mut found = Vec::new();
     for folder in candidates() {
-        if open(&folder).is_ok() {
-            found.extend(entries(&folder).map_err(|error| Error::of_file("read", &folder, error))?);
+        let failed = |error: io::Error| Error::of_file("read", &folder, error);
+        match open(&folder) {
+            Ok(_) => found.extend(entries(&folder).map_err(failed)?),
+            Err(error) if may_hide_pages(&folder, &error) => return Err(failed(error)),
+            Err(_) => {}
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Whether a folder that could not be opened may have pages of this user. A missing folder has none, and another user's neither: no channel of
+/// this user publishes there.
+fn may_hide_pages(folder: &Path, error: &io::Error) -> bool {
+    let is_short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+    is_short || fs::lstat(folder).is_ok_and(|stat| stat.st_uid == geteuid().as_raw())
 }
 
 /// Possible folders, best first. A user's processes may differ in `XDG_RUNTIME_DIR`.
@@ -91,13 +101,17 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if is_name(name) {
+        return Ok(());
+    }
+    let answer = io::Error::new(io::ErrorKind::InvalidInput, "a name has 1 to 64 ASCII letters, digits, dots, hyphens and underscores");
+    Err(Error::of_file("publish", name.as_ref(), answer))
+}
+
 /// Also removes the files of ended processes.
 pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> {
     static CLEANED: Mutex<()> = Mutex::new(());
-    if !is_name(name) {
-        let answer = io::Error::new(io::ErrorKind::InvalidInput, "a name has 1 to 64 ASCII letters, digits, dots, hyphens and underscores");
-        return Err(Error::of_file("publish", name.as_ref(), answer));
-    }
     let (path, folder) = made()?;
     // No other thread of this process replaces a stale file.
     let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +146,10 @@ fn made() -> Result<(PathBuf, OwnedFd)> {
         };
         match made {
             Ok(folder) => return Ok((path, folder)),
-            Err(error) => failed = Some(Error::of_file("create", &path, error)),
+            Err(error) => {
+                let advised = io::Error::new(error.kind(), format!("{error}; set XDG_RUNTIME_DIR to a folder of this user"));
+                failed = Some(Error::of_file("create", &path, advised));
+            }
         }
     }
     Err(failed.unwrap_or(Error::Unsupported { what: "publication without a folder" }))

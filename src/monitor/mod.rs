@@ -10,7 +10,9 @@
 //! 3. The round trip, from a send to the receipt of its answer, is measured for one message at a time. The kernel must answer each message
 //!    once, in order.
 //! 4. The file is private to its user; [`View`] maps it read-only and trusts no word in it.
-//! 5. Dropping the channel removes the file; after a kill, the user's next publication does.
+//! 5. The channel opens even if its figures cannot be published: [`Channel::unpublished`](crate::channel::Channel::unpublished) returns the
+//!    reason.
+//! 6. Dropping the channel removes the file; after a kill, the user's next publication does.
 //!
 //! A channel that is not published reads no clock, and has only one more branch per call.
 //!

@@ -1,4 +1,5 @@
 use std::boxed::Box;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,7 +12,7 @@ use crate::dump::Indices;
 use crate::fork::Process;
 use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
-use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
+use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
 
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
@@ -33,7 +34,19 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub fn create(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Self> {
+    /// The outer error is the caller's: an invalid name, or one that this process has published. The inner one, of the system, concerns only the
+    /// figures: the channel works without them.
+    pub fn create(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Result<Self>> {
+        folder::check_name(name)?;
+        match Self::created(name, kernel, start, stuck_after_ns) {
+            Err(Error::System { answer, call, path }) if answer.kind() == ErrorKind::AlreadyExists => {
+                Err(Error::System { call, path, answer })
+            }
+            created => Ok(created),
+        }
+    }
+
+    fn created(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Self> {
         let (path, file) = folder::create(name, &[0; BYTES])?;
         let mapping = match Mapping::new(file.as_fd(), BYTES as u64) {
             Ok(mapping) => mapping,

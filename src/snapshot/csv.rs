@@ -1,13 +1,15 @@
 use core::fmt::{self, Display, Formatter, Write};
 use std::string::ToString;
 
+use crate::escape;
 use crate::memory::{Call, Event};
 
 /// Formats a [`Logged`](crate::memory::Logged) memory's calls as comma-separated values (RFC 4180, with `\n` as line end), for spreadsheets and
 /// data frames.
 ///
 /// The first line names the columns: `kind`, `time_ns`, `block`, `bytes`, `align`, `stream`, `address`, `name`, `place`, `after`, `backtrace`. Units
-/// and meanings are those of an [event](crate::snapshot#format). `after` has stream numbers, separated by spaces. An unknown fact is empty.
+/// and meanings are those of an [event](crate::snapshot#format). `after` has stream numbers, separated by spaces. An unknown fact is empty. An
+/// apostrophe precedes text that a spreadsheet would evaluate: a cell that begins with `=`, `+`, `-` or `@`.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -47,23 +49,14 @@ fn row(call: &Call, f: &mut Formatter<'_>) -> fmt::Result {
     }
     f.write_char(',')?;
     if let Some(backtrace) = &call.backtrace {
-        quoted(f, &backtrace.to_string())?;
+        write!(f, "{}", escape::csv(&backtrace.to_string()))?;
     }
     f.write_char('\n')
 }
 
 fn field(f: &mut Formatter<'_>, value: Option<impl Display>) -> fmt::Result {
     if let Some(value) = value {
-        quoted(f, &value.to_string())?;
+        write!(f, "{}", escape::csv(&value.to_string()))?;
     }
     f.write_char(',')
-}
-
-fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
-    if !text.contains([',', '"', '\n', '\r']) {
-        return f.write_str(text);
-    }
-    f.write_char('"')?;
-    f.write_str(&text.replace('"', "\"\""))?;
-    f.write_char('"')
 }

@@ -64,7 +64,8 @@ use std::path::Path;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use crate::describe::json::{list, quoted};
+use crate::describe::json::list;
+use crate::escape::json as quoted;
 use crate::manager::MemoryManager;
 use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
 use crate::path::named;

@@ -1,7 +1,8 @@
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 
-use crate::describe::json::{list, quoted};
+use crate::describe::json::list;
+use crate::escape::json as quoted;
 use crate::manager::{self, BufferStatistics};
 use crate::memory::{Call, Event, Leak, Report};
 use crate::pool::{PartState, SlabView, Statistics};

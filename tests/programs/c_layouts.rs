@@ -252,6 +252,114 @@ layout_table! {
 line";
 }
 
+mod reserved {
+    #![allow(non_camel_case_types, non_snake_case, reason = "names with a meaning in C")]
+
+    use ringmem::layout_table;
+
+    #[repr(C)]
+    pub struct size_t {
+        pub int8_t: u8,
+    }
+    layout_table! {
+        size_t: size 1, align 1;
+        0 int8_t: u8, "host";
+    }
+
+    #[repr(C)]
+    pub struct RINGMEM_ABI_HASH {
+        pub unix: u8,
+    }
+    layout_table! {
+        RINGMEM_ABI_HASH: size 1, align 1;
+        0 unix: u8, "host";
+    }
+
+    #[repr(C)]
+    pub struct Names {
+        pub int: u8,
+        pub int_: u8,
+        pub int__: u8,
+        pub NULL: u8,
+        pub NULL_: u8,
+        pub INT8_MAX: u8,
+        pub UINT64_C: u8,
+        pub linux: u8,
+        pub linux_: u8,
+        pub size_t: size_t,
+        pub RINGMEM_ABI_HASH: RINGMEM_ABI_HASH,
+        pub errno: u8,
+        pub __LINE__: u8,
+        pub f___LINE__: u8,
+        pub _Atomic: u8,
+        pub offsetof: [u8; 1],
+        pub uint8_t: u8,
+        pub intmax_t: u8,
+        pub SIZE_MAX: u8,
+    }
+    layout_table! {
+        Names: size 19, align 1;
+        0 int: u8, "host";
+        1 int_: u8, "host";
+        2 int__: u8, "host";
+        3 NULL: u8, "host";
+        4 NULL_: u8, "host";
+        5 INT8_MAX: u8, "host";
+        6 UINT64_C: u8, "host";
+        7 linux: u8, "host";
+        8 linux_: u8, "host";
+        9 size_t: size_t, "host";
+        10 RINGMEM_ABI_HASH: RINGMEM_ABI_HASH, "host";
+        11 errno: u8, "host";
+        12 __LINE__: u8, "host";
+        13 f___LINE__: u8, "host";
+        14 _Atomic: u8, "host";
+        15 offsetof: [u8; 1], "host";
+        16 uint8_t: u8, "host";
+        17 intmax_t: u8, "host";
+        18 SIZE_MAX: u8, "host";
+    }
+
+    #[repr(C)]
+    pub struct Line {
+        pub x: u8,
+    }
+    layout_table! {
+        Line: size 1, align 1;
+        0 x: u8, "host";
+    }
+
+    /// In C++, `Line Line;` changes the meaning of the name for the next member.
+    #[repr(C)]
+    pub struct Twice {
+        pub Line: Line,
+        pub Line_: Line,
+    }
+    layout_table! {
+        Twice: size 2, align 1;
+        0 Line: Line, "host";
+        1 Line_: Line, "host";
+    }
+}
+
+#[test]
+fn names_with_a_meaning_in_c_compile_and_stay_different() {
+    const SET: Abi = Abi::of(layout_set!(; reserved::Names, reserved::Twice));
+    let header = describe::c(&SET).to_string();
+    let folder = folder("reserved", &header);
+    // GNU modes define `linux` and `unix`.
+    for (compiler, standard, language) in COMPILERS.into_iter().chain([("gcc", "-std=gnu17", "c"), ("g++", "-std=gnu++20", "c++")]) {
+        let all = ["-fsyntax-only", "-include", "errno.h", "-include", "layouts.h", "-x", language, "/dev/null"];
+        let output = compile(compiler, standard, &folder, &all);
+        assert!(output.status.success(), "{compiler} {standard}:\n{}\n{header}", String::from_utf8_lossy(&output.stderr));
+    }
+    for member in
+        ["uint8_t int_;", "uint8_t int__;", "uint8_t int___;", "size_t_ size_t__;", "uint8_t linux_;", "uint8_t f___LINE__;", "Line Line_;"]
+    {
+        assert_eq!(header.matches(&format!("    {member} ")).count(), 1, "{member}\n{header}");
+    }
+}
+
 #[test]
 fn layouts_without_a_c_equivalent_still_compile() {
     const SET: Abi = Abi::of(layout_set!(; Nothing, Odd, Odd, other::Pair));

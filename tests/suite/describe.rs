@@ -1,6 +1,6 @@
 use std::slice;
 
-use ringmem::{Abi, LAYOUTS, Layout, describe, layout_set, layout_table};
+use ringmem::{Abi, Field, LAYOUTS, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 use serde_json::{Value, json};
 
 #[repr(C)]
@@ -111,6 +111,31 @@ fn an_svg_map_has_a_box_for_every_nested_field() {
     };
     let places: Vec<usize> = legend.iter().enumerate().map(place).collect();
     assert!(places.is_sorted(), "{places:?}");
+}
+
+/// Text that a compiler accepts in a type's or writer's place and that no format may pass on.
+const HOSTILE: &str = "\0\u{1b}[31m\u{9b}1m\u{202e}\u{2066}\u{2028}\u{fffe}*/ <b> `|";
+
+#[test]
+fn no_format_passes_unprintable_characters() {
+    const NUMBER: &LayoutDescriptor = &u32::DESCRIPTOR;
+    let field = Field { name: "x", offset: 0, size: 4, type_name: HOSTILE, type_hash: NUMBER.hash, layout: NUMBER, writer: HOSTILE };
+    let layout = LayoutDescriptor { name: "Hostile", size: 4, align: 4, fields: vec![field].leak(), hash: 1, shape: Shape::Struct };
+    let abi = Abi { layouts: vec![layout].leak(), hash: 2 };
+    for text in [
+        describe::table(&abi).to_string(),
+        describe::json(&abi).to_string(),
+        describe::markdown(&abi).to_string(),
+        describe::c(&abi).to_string(),
+        describe::wgsl(&abi).to_string(),
+        describe::svg(&abi).to_string(),
+    ] {
+        let passed: Vec<char> = text.chars().filter(|&c| HOSTILE.contains(c) && !c.is_ascii_graphic() && c != ' ').collect();
+        assert!(passed.is_empty(), "{passed:?} in {text:?}");
+    }
+    let object: Value = serde_json::from_str(&describe::json(&abi).to_string()).expect("one object");
+    assert_eq!(object["layouts"][0]["fields"][0]["writer"], HOSTILE, "JSON loses nothing");
+    assert!(describe::table(&abi).to_string().contains(r"\u{0}\u{1b}[31m\u{9b}1m\u{202e}"), "the table shows them");
 }
 
 #[test]

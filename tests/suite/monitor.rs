@@ -20,7 +20,7 @@ use ringmem::watchdog::Verdict;
 use ringmem::{Error, Layout};
 use ringmem_kernels::echo::{ECHO, Echo};
 
-use crate::eventually;
+use crate::{eventually, rights};
 
 fn open(name: &str) -> Channel<Echo, Echo> {
     let backend = HostBackend::builder().build().expect("a backend");
@@ -159,6 +159,75 @@ fn publishing_removes_only_pages_of_dead_processes() {
     assert_eq!([&living, &empty, &foreign, &stale].map(|path| path.exists()), [true, true, true, false]);
     fs::remove_file(empty).and_then(|()| fs::remove_file(foreign)).expect("they exist");
     drop(channel);
+}
+
+fn works(channel: &mut Channel<Echo, Echo>) {
+    channel.send(Echo { words: [7; 8] }).expect("room");
+    assert_eq!(channel.recv().expect("an answer").words, [7; 8]);
+}
+
+#[test]
+fn without_free_descriptors_list_fails_and_a_channel_opens_unpublished() {
+    if !rights::is_again() {
+        return rights::passes_again(
+            "monitor::without_free_descriptors_list_fails_and_a_channel_opens_unpublished",
+            "ulimit -n 64;",
+            &["net_raw"],
+        );
+    }
+    let backend = HostBackend::builder().build().expect("a backend");
+    let channel = || Channel::builder(ECHO).publish("descriptors").open(&backend, 0);
+    let mut held = Vec::new();
+    while let Ok(file) = fs::File::open("/dev/null") {
+        held.push(file);
+    }
+    let (listed, opened) = (monitor::list(), channel());
+    drop(held);
+    let error = listed.expect_err("the folder was not read").to_string();
+    assert!(error.starts_with("cannot read /") && error.contains("Too many open files"), "{error}");
+    let mut opened = opened.expect("the channel needs no figures");
+    let reason = opened.unpublished().expect("the reason").to_string();
+    assert!(reason.contains("Too many open files") && found("descriptors").is_none(), "{reason}");
+    works(&mut opened);
+    let published = channel().expect("a channel");
+    assert!(published.unpublished().is_none() && found("descriptors").is_some());
+}
+
+/// A folder of root, removed on drop.
+struct Taken(PathBuf);
+
+impl Taken {
+    fn new(path: PathBuf) -> Self {
+        fs::create_dir(&path).expect("a folder of root");
+        Self(path)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn another_users_folder_hides_no_channel_and_keeps_none_from_opening() {
+    use std::os::unix::fs::MetadataExt;
+    let me = fs::metadata("/proc/self").expect("Linux shows it").uid();
+    let folder = |user: u32| PathBuf::from(format!("/tmp/ringmem-{user}"));
+    if !rights::is_again() {
+        if me != 0 {
+            return rights::skipped("only root can take another user's folder");
+        }
+        // A user id that nobody has, different in each run.
+        let user = 1_500_000_000 + std::process::id();
+        let _taken = Taken::new(folder(user));
+        return rights::passes_as("monitor::another_users_folder_hides_no_channel_and_keeps_none_from_opening", user);
+    }
+    let mut channel = open("taken");
+    let reason = channel.unpublished().expect("the reason").to_string();
+    assert!(reason.contains(folder(me).to_str().expect("text")) && reason.contains("set XDG_RUNTIME_DIR"), "{reason}");
+    works(&mut channel);
+    assert_eq!(monitor::list().expect("no folder of this user is unreadable"), []);
 }
 
 #[test]

@@ -30,6 +30,20 @@ pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     child.arg(this).args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
 }
 
+/// Runs a test as a user without rights. Only root can.
+pub fn passes_as(test: &str, user: u32) {
+    use std::os::unix::process::CommandExt;
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").env_remove("XDG_RUNTIME_DIR").current_dir("/");
+    match child.uid(user).gid(user).output() {
+        Ok(child) => {
+            let [out, err] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+            assert!(child.status.success() && out.contains("1 passed"), "{}: {out}\n{err}", child.status);
+        }
+        Err(error) => skipped(format_args!("no child as user {user}: {error}")),
+    }
+}
+
 pub fn passes_again(test: &str, setup: &str, capabilities: &[&str]) {
     let child = again(test, setup, capabilities);
     let [out, err] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));

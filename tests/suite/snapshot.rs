@@ -221,3 +221,15 @@ fn a_reader_of_comma_separated_values_gets_the_calls_back() {
     assert!(records.iter().any(|record| &record[of("after")] == "0 1" || &record[of("after")] == "1 0"), "{records:?}");
     assert!(records.iter().any(|record| record[of("backtrace")].contains('\n')), "a backtrace has lines");
 }
+
+#[test]
+fn a_spreadsheet_evaluates_no_name_of_comma_separated_values() {
+    let memory = Logged::new(Device::new(&backend(), 0));
+    for name in ["=HYPERLINK(\"http://x\")", "+1", "-1", "@SUM(1)", "1+1"] {
+        drop(Buffer::<u8, _>::new(memory.named(name), 100).expect("room"));
+    }
+    let text = csv(&memory.calls()).to_string();
+    let names: Vec<_> = csv::Reader::from_reader(text.as_bytes()).records().map(|record| record.expect("a row")[7].to_owned()).collect();
+    let allocated: Vec<_> = names.iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(allocated, ["'=HYPERLINK(\"http://x\")", "'+1", "'-1", "'@SUM(1)", "1+1"], "{text}");
+}

@@ -214,8 +214,11 @@ fn wgsl_members_have_types_and_share_words() {
 #[test]
 fn reserved_words_are_escaped_in_wgsl() {
     const NUMBER: &LayoutDescriptor = &u32::DESCRIPTOR;
-    let names: Vec<&str> =
-        naga::keywords::wgsl::RESERVED.iter().copied().chain(["array", "vec2", "u32", "__double", "_", "r#type"]).collect();
+    let names: Vec<&str> = naga::keywords::wgsl::RESERVED
+        .iter()
+        .copied()
+        .chain(["array", "array_", "vec2", "u32", "__double", "f__double", "_", "f_", "r#type"])
+        .collect();
     let fields = names.iter().enumerate().map(|(place, &name)| Field {
         name: name.to_owned().leak(),
         offset: 4 * place,

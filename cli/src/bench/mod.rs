@@ -10,7 +10,6 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::RangedI64ValueParser;
 use ringmem::Image;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
@@ -19,7 +18,7 @@ use table::{Subject, Table, Workload};
 
 use super::place::{Calls, Selection};
 use super::progress::Bar;
-use super::{Failure, Outcome, absurd, size};
+use super::{Failure, Outcome, absurd, number, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +36,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     bytes: u64,
     /// Approximate time per workload, in seconds
-    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(0..=600))]
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = number::whole::<u64>(0..=600))]
     seconds: u64,
     /// Print one JSON object per row
     #[arg(long)]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Failure;
+use crate::json_line;
 use crate::progress::Bar;
 
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
@@ -100,11 +101,10 @@ impl Table<'_> {
             let (ratio, source) = (best.map(|best| median / best), self.source);
             let [shown, aimed] = [ratio, aim].map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
             lines += &match (self.json, self.is_wide()) {
-                (true, _) => json!({
+                (true, _) => json_line(&json!({
                     "bench": "ringmem", "workload": name, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
                     "ratio": ratio, "aim": aim, "limit": best, "source": source, "class": "",
-                })
-                .to_string(),
+                })),
                 (false, true) => format!("{name:16} {subject:22} {median:13.1} {low:13.1} {high:13.1} {shown:>6} {aimed:>6}  {unit}"),
                 (false, false) => format!("  {subject:22} {median:13.1} {high:13.1} {shown:>6}"),
             };

@@ -6,7 +6,7 @@ use ringmem::memory::Trace;
 use serde_json::{Value, json};
 
 use super::{Arguments, Seen, Tally};
-use crate::{counted, nanoseconds, shown, size};
+use crate::{counted, json_line, nanoseconds, shown, size};
 
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a Arguments,
@@ -18,7 +18,7 @@ pub(super) struct Report<'a> {
 
 impl Report<'_> {
     pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.arguments.json { writeln!(out, "{}", self.json()) } else { self.page(out) }
+        if self.arguments.json { writeln!(out, "{}", json_line(&self.json())) } else { self.page(out) }
     }
 
     fn json(&self) -> Value {
@@ -40,7 +40,7 @@ impl Report<'_> {
             "frees_of_nothing": tally.not_live,
             "hits": seen.end.hits,
             "misses": seen.end.misses,
-            "hit_rate": seen.end.hit_rate(),
+            "hit_rate": arguments.has_cache().then(|| seen.end.hit_rate()),
             "driver_allocations": seen.driver_allocations,
             "requested_peak": tally.peak,
             "held_at_peak": seen.peak.held_bytes,
@@ -77,7 +77,11 @@ impl Report<'_> {
         if tally.not_live + tally.failed > 0 {
             writeln!(out, "  bad frees      {} of unknown blocks, {} failed", tally.not_live, tally.failed)?;
         }
-        writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?;
+        match (arguments.no_pool, arguments.has_cache()) {
+            (_, true) => writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?,
+            (true, false) => writeln!(out, "  hits           none: without a pool, each request is a driver allocation")?,
+            (false, false) => writeln!(out, "  hits           none: blocks of exact size are not cached, slabs serve each request")?,
+        }
         writeln!(out, "  driver         {}", counted(seen.driver_allocations, "allocation"))?;
         writeln!(
             out,

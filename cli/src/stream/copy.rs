@@ -19,7 +19,7 @@ use super::input::{Input, Seen};
 use super::report::{Progress, max_resident_bytes, rate};
 use super::{Arguments, Shape};
 use crate::place::Place;
-use crate::{Failure, Outcome, absurd, counted, failed, nanoseconds, shown, size};
+use crate::{Failure, Outcome, absurd, counted, failed, json_line, nanoseconds, shown, size};
 
 struct Transform(Operation);
 
@@ -199,7 +199,7 @@ fn print(
             "why": place.why,
             "verified": true,
         });
-        return writeln!(out, "{object}");
+        return writeln!(out, "{}", json_line(&object));
     }
     let (length, chunks) = (size::show(bytes), counted(streamed.chunks, "chunk"));
     writeln!(out, "{} to {}: {length} in {chunks} of {}", shown(&arguments.file), shown(to), size::show(shape.chunk))?;

@@ -18,7 +18,13 @@ impl Input {
         if path == STANDARD {
             return Ok(Self::Standard(Sequential::new(io::stdin())));
         }
-        FileSource::open(path).map(Self::File).map_err(Failure::fact)
+        FileSource::open(path).map(Self::File).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => {
+                let name = path.display();
+                Failure::Fact(format!("{error}; stream it through standard input: `ringmem stream - < {name}`"))
+            }
+            _ => Failure::fact(error),
+        })
     }
 
     pub fn length(&self) -> Option<u64> {

@@ -11,7 +11,7 @@ use super::count::Run;
 use super::{Arguments, Shape};
 use crate::place::Place;
 use crate::progress::Bar;
-use crate::{chart, counted, nanoseconds, percentile, percentiles, shown, size};
+use crate::{chart, counted, json_line, nanoseconds, percentile, percentiles, shown, size};
 
 pub(super) struct Progress {
     bar: Bar,
@@ -75,7 +75,7 @@ pub(super) struct Report<'a> {
 
 impl Report<'_> {
     pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.arguments.json { writeln!(out, "{}", self.json()) } else { self.page(out) }
+        if self.arguments.json { writeln!(out, "{}", json_line(&self.json())) } else { self.page(out) }
     }
 
     fn json(&self) -> Value {

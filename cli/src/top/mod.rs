@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Outcome, Terminal};
+use super::{Failure, Outcome, Terminal, json_line, number};
 use reading::Region;
 pub(super) use screen::restore;
 
@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     /// A file of a published channel or of a shared ring; by default all published channels of this user
     path: Option<PathBuf>,
     /// Only the channels of this process
-    #[arg(long, conflicts_with = "path")]
+    #[arg(long, conflicts_with = "path", allow_negative_numbers = true, value_parser = number::whole::<u32>(1..=i32::MAX.into()))]
     pid: Option<u32>,
     /// Print the figures once, as text
     #[arg(long)]
@@ -78,6 +78,9 @@ pub(super) fn run(arguments: &Arguments, terminal: Option<Terminal>, out: &mut d
     let named = arguments.path.as_deref().map(Region::named).transpose()?;
     let mut watched = Watched { arguments, regions: named.into_iter().collect() };
     watched.read()?;
+    if let (Some(pid), true) = (arguments.pid, watched.regions.is_empty()) {
+        return Err(none_of(pid));
+    }
     if !watched.regions.is_empty() {
         thread::sleep(FIRST);
         watched.read()?;
@@ -89,7 +92,7 @@ pub(super) fn run(arguments: &Arguments, terminal: Option<Terminal>, out: &mut d
     }
     loop {
         let regions: Vec<Value> = watched.regions.iter().map(report::json).collect();
-        writeln!(out, "{}", json!({ "regions": regions }))?;
+        writeln!(out, "{}", json_line(&json!({ "regions": regions })))?;
         // A reader sees each line when it is complete.
         out.flush()?;
         if arguments.once {
@@ -108,6 +111,14 @@ fn print(watched: &Watched<'_>, out: &mut dyn Write) -> Outcome {
         report::lines(region).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     }
     Ok(())
+}
+
+fn none_of(pid: u32) -> Failure {
+    let fact = match std::path::Path::new("/proc").join(pid.to_string()).exists() {
+        true => "publishes no channel: open it with Builder::publish",
+        false => "does not exist",
+    };
+    Failure::Fact(format!("process {pid} {fact}; without --pid, this command shows all published channels"))
 }
 
 fn no_region(path: &std::path::Path, error: &ringmem::Error) -> Failure {

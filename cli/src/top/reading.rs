@@ -3,7 +3,8 @@ use std::time::Instant;
 
 use ringmem::attach::AttachError;
 use ringmem::monitor::{self, Published};
-use ringmem::{Error, shared};
+use ringmem::streaming::FileSource;
+use ringmem::{Error, Layout, region, shared};
 
 use super::no_region;
 use crate::{Failure, chain};
@@ -37,7 +38,7 @@ impl Region {
     pub fn named(path: &Path) -> Result<Self, Failure> {
         let view = open(path).map_err(|error| match error {
             error @ Error::Attach(_) => no_region(path, &error),
-            error => Failure::Call(error),
+            error => other_kind(path).map_or(Failure::Call(error), |other| no_region(path, &other)),
         })?;
         let reading = Err("not read yet".to_owned());
         Ok(Self { path: path.to_owned(), published: None, view: Some(view), reading, rate: None, before: None })
@@ -63,6 +64,19 @@ impl Region {
             self.before.zip(count).and_then(|((before, at), count)| rate(count.wrapping_sub(before), now.duration_since(at).as_secs_f64()));
         self.before = count.map(|count| (count, now));
     }
+}
+
+/// Of a file of another kind, the user must change neither owner nor mode.
+fn other_kind(path: &Path) -> Option<Error> {
+    let mut file = FileSource::open(path).ok()?;
+    let mut magic = [0; 8];
+    let (needed, got) = (monitor::Page::DESCRIPTOR.size as u64, file.len());
+    if got < magic.len() as u64 {
+        return Some(AttachError::TooSmall { needed, got }.into());
+    }
+    file.read_exact(&mut magic, 0).ok()?;
+    let (expected, got) = (monitor::MAGIC, u64::from_le_bytes(magic));
+    (got != expected && got != region::MAGIC).then(|| AttachError::Magic { expected, got }.into())
 }
 
 fn rate(more: u64, seconds: f64) -> Option<f64> {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use ringmem::snapshot::VERSION;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+
+use super::head::{Head, LISTS};
 
 #[derive(Deserialize)]
 pub(super) struct Document {
@@ -174,32 +175,31 @@ fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, 
     hex(*address).serialize(serializer)
 }
 
-#[derive(Deserialize)]
-struct Head {
-    version: Option<Value>,
-}
-
 impl Document {
-    /// Accepts at most `events` events, and at most `parts` pools, trackers, managers, registries and traces each. The error is the first mistake and
-    /// its place.
+    /// Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools, trackers, managers,
+    /// registries and traces each. Counts them before it allocates anything for them. The error is the first mistake and its place.
     pub fn parse(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not a snapshot of memory: {error}");
-        let head: Head = serde_json::from_slice(bytes).map_err(not_one)?;
+        let head = Head::of(bytes).map_err(not_one)?;
         match head.version {
-            // An array is a struct too, in field order.
             _ if bytes.trim_ascii_start().first() != Some(&b'{') => return Err("not a snapshot of memory: not an object".to_owned()),
             None => return Err("not a snapshot of memory: no field `version`".to_owned()),
-            Some(version) if version != VERSION => return Err(format!("snapshot version {version}; this program reads version {VERSION}")),
+            Some(version) if version.parse() != Ok(VERSION) => {
+                let version: String = version.chars().take(40).collect();
+                return Err(format!("snapshot version {version}; this program reads version {VERSION}"));
+            }
             Some(_) => {}
         }
+        for (list, count) in head.lengths {
+            if LISTS[0].1.contains(&list) && list != "samples" {
+                if count > parts {
+                    return Err(format!("a snapshot of more than {parts} parts of one kind: {count} {list}"));
+                }
+            } else if count > events {
+                return Err(format!("a snapshot of more than {events} {list}"));
+            }
+        }
         let document: Self = serde_json::from_slice(bytes).map_err(not_one)?;
-        if document.traces.iter().map(|trace| trace.events.len()).sum::<usize>() > events {
-            return Err(format!("a snapshot of more than {events} events"));
-        }
-        let Self { pools, trackers, managers, registries, traces, .. } = &document;
-        if [pools.len(), trackers.len(), managers.len(), registries.len(), traces.len()].into_iter().any(|count| count > parts) {
-            return Err(format!("a snapshot of more than {parts} parts of one kind"));
-        }
         document.pools.iter().try_for_each(Pool::check)?;
         document.traces.iter().try_for_each(Trace::check)?;
         Ok(document)
@@ -281,5 +281,47 @@ impl Trace {
     /// Returns the time of each event, if all have one.
     pub fn times(&self) -> Option<Vec<u64>> {
         self.events.iter().map(|event| event.time_ns).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Document;
+
+    fn parsed(text: &str) -> Result<(), String> {
+        Document::parse(text.as_bytes(), 3, 2).map(drop)
+    }
+
+    #[test]
+    fn lists_are_counted_before_they_are_parsed() {
+        // The last element is invalid: a parser that stores the list before it counts would find it.
+        let list = |element: &str, last: &str| format!("[{}{last}]", format!("{element},").repeat(3));
+        let two_traces = format!(
+            r#"[{{"name":"a","events":[{{"kind":"free","block":1}}]}},{{"name":"b","events":{}}}]"#,
+            list(r#"{"kind":"free","block":1}"#, "7")
+        );
+        for (document, fact) in [
+            (format!(r#"{{"version":1,"traces":{two_traces}}}"#), "more than 3 events"),
+            (format!(r#"{{"traces":[{{"events":{},"name":7}}],"version":1}}"#, list("1", "2")), "more than 3 events"),
+            (format!(r#"{{"version":1,"samples":{}}}"#, list("1", "2")), "more than 3 samples"),
+            (format!(r#"{{"version":1,"pools":[{{"slabs":[{{"parts":{}}}]}}]}}"#, list("1", "2")), "more than 3 parts"),
+            (format!(r#"{{"version":1,"trackers":[{{"leaks":{}}}]}}"#, list("1", "2")), "more than 3 leaks"),
+            (format!(r#"{{"version":1,"managers":[{{"buffers":{}}}]}}"#, list("1", "2")), "more than 3 buffers"),
+            (format!(r#"{{"version":1,"registries":{}}}"#, list("1", "2")), "more than 2 parts of one kind: 4 registries"),
+        ] {
+            let error = parsed(&document).expect_err("too long");
+            assert!(error.contains(fact), "{error}: {document}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_and_other_versions_may_have_any_shape() {
+        let long = "[[],{},1,\"\",null,true,-1,0.5]".to_owned();
+        assert_eq!(parsed(&format!(r#"{{"version":1,"later":{long},"traces":[{{"name":"t","events":[],"later":{long}}}]}}"#)), Ok(()));
+        for document in [format!(r#"{{"version":2,"traces":{{"events":{long}}}}}"#), format!(r#"{{"pools":"all","version":{long}}}"#)] {
+            let error = parsed(&document).expect_err("another version");
+            assert!(error.starts_with("snapshot version ") && error.ends_with("; this program reads version 1"), "{error}");
+        }
+        assert!(parsed(r#"{"version":1,"version":1}"#).is_err_and(|error| error.contains("duplicate field `version`")));
     }
 }

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 
+use ringmem::escape;
 use serde::Serialize;
 
 use super::document::{Document, Kind, Manager, Pool, Registry, Sample, Trace, Tracker, hex};
@@ -45,7 +46,7 @@ pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_j
     let traces = traces.iter().map(Columns::of).collect();
     let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, registries, traces };
     // In JSON `<` occurs only in strings; escaped, it cannot end the script or begin a comment.
-    let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+    let data = escape::json_document(&serde_json::to_string(&data)?).to_string().replace('<', "\\u003c");
     let page = PAGE.replace("/* STYLE */", STYLE).replace("/* SCRIPT */", SCRIPT);
     let (before, after) = page.split_once("DATA").unwrap_or((&page, ""));
     Ok([before, &data, after].concat().into_bytes())

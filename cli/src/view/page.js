@@ -232,7 +232,8 @@ const coloured = (group) => palette().groups[Math.min(group, SHOWN)][0];
 function bands() {
   const trace = state.trace, canvas = $('bands');
   const { context, width, height, scale } = fit(canvas);
-  const [w, h] = [Math.floor((width - LEFT - RIGHT) * scale), Math.floor((height - TOP - BOTTOM) * scale)];
+  // A frame that is not shown has no height: a canvas needs a pixel, and the resize when it is shown draws again.
+  const [w, h] = [width - LEFT - RIGHT, height - TOP - BOTTOM].map((length) => Math.max(1, Math.floor(length * scale)));
   const step = (state.to - state.from) / w, columns = new Int32Array(w);
   let most = 0, drawn = 0, painted = 0;
   for (let c = 0, next = before(state.from); c < w; c++) {

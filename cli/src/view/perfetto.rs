@@ -9,24 +9,24 @@ use std::collections::BinaryHeap;
 use serde_json::{Value, json};
 
 use super::document::{Document, Kind, Statistics, Trace, hex};
+use crate::json_line;
 
-pub(super) fn events(document: &Document) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn events(document: &Document) -> Vec<u8> {
     let mut events = Events { bytes: b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".to_vec(), count: 0 };
-    events.add(&process(0, "pools"))?;
+    events.add(&process(0, "pools"));
     for sample in &document.samples {
         let (ts, Statistics { held_bytes, cached_bytes, free_bytes, .. }) = (micros(sample.time_ns), &sample.statistics);
         let name = &sample.pool;
         let bytes = json!({ "live": held_bytes, "cached": cached_bytes, "free": free_bytes });
-        events.add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: bytes"), "args": bytes }))?;
+        events.add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: bytes"), "args": bytes }));
         let percent = json!({ "percent": 100.0 * sample.statistics.fragmentation() });
-        events
-            .add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }))?;
+        events.add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }));
     }
     for (pid, trace) in (1..).zip(&document.traces) {
-        events.trace(pid, trace)?;
+        events.trace(pid, trace);
     }
     events.bytes.extend(b"]}\n");
-    Ok(events.bytes)
+    events.bytes
 }
 
 struct Events {
@@ -35,16 +35,16 @@ struct Events {
 }
 
 impl Events {
-    fn add(&mut self, event: &Value) -> Result<(), serde_json::Error> {
+    fn add(&mut self, event: &Value) {
         if self.count > 0 {
             self.bytes.extend(b",\n");
         }
         self.count += 1;
-        serde_json::to_writer(&mut self.bytes, event)
+        self.bytes.extend(json_line(event).into_bytes());
     }
 
-    fn trace(&mut self, pid: u64, trace: &Trace) -> Result<(), serde_json::Error> {
-        self.add(&process(pid, &trace.name))?;
+    fn trace(&mut self, pid: u64, trace: &Trace) {
+        self.add(&process(pid, &trace.name));
         let times = trace.times();
         let nanos = |index: usize| times.as_ref().and_then(|times| times.get(index)).map_or(index as u64 * 1000, |&nanos| nanos);
         let time = |index: usize| micros(nanos(index));
@@ -76,20 +76,19 @@ impl Events {
             });
             // The difference of nanoseconds is exact.
             let (ts, dur) = (time(block.begin), micros(nanos(end).saturating_sub(nanos(block.begin))));
-            self.add(&json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": dur, "cat": "memory", "name": name, "args": args }))?;
+            self.add(&json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": dur, "cat": "memory", "name": name, "args": args }));
         }
         let mut bytes = 0;
         for (index, change) in changes.into_iter().enumerate() {
             bytes += change;
             // No real memory exceeds JSON's integers.
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            self.add(&json!({ "ph": "C", "cat": "memory", "pid": pid, "ts": time(index), "name": "in use", "args": { "bytes": bytes } }))?;
+            self.add(&json!({ "ph": "C", "cat": "memory", "pid": pid, "ts": time(index), "name": "in use", "args": { "bytes": bytes } }));
         }
         for (index, event) in trace.events.iter().enumerate().filter(|(_, event)| event.kind == Kind::Refused) {
             let args = json!({ "bytes": event.bytes, "name": event.name, "place": event.place });
-            self.add(&json!({ "ph": "i", "cat": "memory", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }))?;
+            self.add(&json!({ "ph": "i", "cat": "memory", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }));
         }
-        Ok(())
     }
 }
 

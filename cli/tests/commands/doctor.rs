@@ -54,6 +54,26 @@ fn the_pinned_budget_is_an_option() {
 }
 
 #[test]
+fn too_little_pinned_memory_hides_no_other_finding() {
+    let said = call(&IMAGE, ["doctor", "--backend", "host", "--pinned", "1KiB", "--json"]).json();
+    assert_eq!((said["bandwidth"].as_array().map(Vec::len), &said["backend"]), (Some(0), &"host".into()), "{said}");
+    let reason = said["bandwidth_error"].as_str().expect("the reason");
+    assert!(reason.contains("requested 8 MiB, 0 bytes of 1 KiB in use: raise the limit with --pinned"), "{reason}");
+    let lines = call(&IMAGE, ["doctor", "--backend", "host", "--pinned", "1KiB"]);
+    assert_eq!((lines.code, lines.err.as_str()), (0, ""), "{lines:?}");
+    for line in
+        ["visibility  ", "mlock ", "pinned      1 KiB", "bandwidth   not measured with copies of 8 MiB: pinned memory limit reached"]
+    {
+        assert!(lines.out.contains(line), "{lines:?}");
+    }
+    assert!(call(&IMAGE, ["doctor", "--backend", "host", "--json"]).json()["bandwidth_error"].is_null());
+    for command in [&["demo"][..], &["bench", "h2d"]] {
+        let ran = call(&IMAGE, command.iter().chain(&["--backend", "host", "--pinned", "1KiB"]));
+        ran.refuses(1, &["pinned memory limit reached", "raise the limit with --pinned"]);
+    }
+}
+
+#[test]
 fn ringmem_visibility_applies_with_a_warning() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["doctor", "--backend", "host"]).env("RINGMEM_VISIBILITY", "dma");

@@ -45,7 +45,8 @@ fn invalid_arguments_are_named_in_the_error() {
         (&["bench", "everything"], &["everything", "h2d", "round-trip"]),
         (&["bench", "--bytes", "1KiB"], &["--bytes", "1 KiB", "4 KiB", "8 GiB"]),
         (&["bench", "--bytes", "9GiB"], &["--bytes", "9 GiB"]),
-        (&["bench", "--seconds", "-1"], &["--seconds"]),
+        (&["bench", "--seconds", "-1"], &["--seconds", "-1 is not in 0..=600"]),
+        (&["bench", "--seconds", "0.2"], &["--seconds", "0.2", "whole number from 0 to 600"]),
         (&["--json"], &["--json"]),
         (&["stream"], &["FILE"]),
         (&["stream", ""], &["FILE"]),
@@ -71,7 +72,7 @@ fn invalid_arguments_are_named_in_the_error() {
         (&["stream", path, "--staging", "0"], &["--staging", "0"]),
         (&["stream", path, "--staging", "-2"], &["--staging", "-2 is not in 1..=64"]),
         (&["stream", path, "--staging", "65"], &["--staging", "65", "64"]),
-        (&["stream", path, "--staging", "x"], &["--staging", "x"]),
+        (&["stream", path, "--staging", "x"], &["--staging", "x", "whole number from 1 to 64"]),
         (&["stream", path, "--ring-capacity", "0"], &["--ring-capacity", "power of two"]),
         (&["stream", path, "--ring-capacity", "3"], &["--ring-capacity", "3", "power of two"]),
         (&["stream", path, "--ring-capacity", "1000"], &["--ring-capacity", "1000", "power of two"]),
@@ -81,7 +82,10 @@ fn invalid_arguments_are_named_in_the_error() {
         (&["stream", path, "--backend", "abacus"], &["--backend", "abacus"]),
         (&["demo", "--messages", "0"], &["--messages", "0"]),
         (&["demo", "--messages", "-1"], &["--messages", "-1 is not in 1..="]),
-        (&["demo", "--messages", "1e6"], &["--messages", "1e6"]),
+        (&["demo", "--messages", "1e6"], &["--messages", "1e6", "whole number from 1 to 1000000000000, in decimal digits"]),
+        (&["demo", "--messages", ""], &["--messages", "whole number"]),
+        (&["demo", "--pinned", "1e6"], &["--pinned", "1e6", "whole number in decimal digits"]),
+        (&["stream", path, "--chunk-size", "1_000"], &["--chunk-size", "1_000", "whole number in decimal digits"]),
         (&["demo", "--messages", "99999999999999999999"], &["--messages"]),
         (&["demo", "more"], &["more"]),
         (&["layout", "--yaml"], &["--yaml"]),
@@ -107,7 +111,10 @@ fn a_path_without_a_regular_file_is_an_error() {
     refused_file(&file.path().join("below"), &["Not a directory"]);
     if cfg!(unix) {
         for device in ["/dev/null", "/dev/zero"] {
-            refused_file(Path::new(device), &["not a regular file"]);
+            refused_file(Path::new(device), &["not a regular file", &format!("`ringmem stream - < {device}`")]);
+        }
+        for command in ["replay", "view"] {
+            refused(&[command, "/dev/null"], 1, &["cannot open /dev/null", "not a regular file; write its contents to a regular file"]);
         }
     }
 }
@@ -337,6 +344,28 @@ fn control_characters_in_names_are_escaped() {
     fs::write(&path, "").expect("room for it");
     let ran = call(&IMAGE, ["replay", text(&path)]);
     assert!(ran.code == 0 && !ran.out.contains('\u{1b}'), "{ran:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn no_output_has_a_bidirectional_or_c1_control_of_a_name() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("\u{202e}\u{9b}31m\u{2066}\u{7f}name");
+    let is_plain = |text: &str| text.chars().all(|c| c == '\n' || ringmem::escape::is_printable(c));
+    let ran = call(&IMAGE, ["stream", text(&path)]);
+    ran.refuses(1, &["\\u{202e}\\u{9b}31m\\u{2066}\\u{7f}name"]);
+    assert!(is_plain(&ran.err), "{ran:?}");
+    // clap's message has the argument.
+    let ran = call(&IMAGE, ["demo", "--messages", text(&path)]);
+    ran.refuses(2, &["\\u{202e}\\u{9b}31m"]);
+    assert!(is_plain(&ran.err), "{ran:?}");
+    fs::write(&path, "some bytes").expect("room for them");
+    let to = path.with_extension("to");
+    let ran = call(&IMAGE, ["stream", text(&path), "--out", text(&to)]);
+    assert!(ran.code == 0 && is_plain(&ran.out), "{ran:?}");
+    let ran = call(&IMAGE, ["stream", text(&path), "--out", text(&to), "--json"]);
+    assert!(is_plain(&ran.out), "{ran:?}");
+    assert_eq!(ran.json()["out"], text(&to), "JSON loses nothing");
 }
 
 #[cfg(unix)]

@@ -123,6 +123,50 @@ fn an_unknown_struct_or_format_is_named_in_the_error() {
 }
 
 #[test]
+fn a_similar_struct_is_suggested() {
+    for (name, similar) in
+        [("controlblock", "ControlBlock"), ("Chunks", "Chunk"), ("telemetry_buffer", "TelemetryBuffer"), ("RingHaeder", "RingHeader")]
+    {
+        call(&IMAGE, ["layout", name]).refuses(2, &[&format!("; did you mean {similar}? For structs of your own")]);
+    }
+    for name in ["Order", "", &"x".repeat(100_000)] {
+        let ran = call(&IMAGE, ["layout", name]);
+        ran.refuses(2, &["; for structs of your own"]);
+        assert!(!ran.err.contains("did you mean"), "{name}");
+    }
+}
+
+#[test]
+fn check_with_a_name_compares_only_its_declarations() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ringmem.h");
+    let name = path.to_str().expect("text");
+    let header = call(&IMAGE, ["layout", "--format", "c"]).out;
+    let check = |text: &str, of: &str| {
+        std::fs::write(&path, text).expect("a file");
+        call(&IMAGE, ["layout", "--check", name, of])
+    };
+    for layout in ABI.layouts {
+        let ran = check(&header, layout.name);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", layout.name);
+    }
+    let number = |text: &str, of: &str| 1 + text.lines().position(|line| line.contains(of)).expect("a line");
+    // A difference in another struct is none of this one's, in a nested one it is.
+    let changed = header.replace("uint64_t message_kind; ", "uint32_t message_kind; ");
+    let place = format!("{name}:{}: found `    uint32_t message_kind; /* 48: ", number(&changed, "uint32_t message_kind"));
+    assert_eq!(check(&changed, "ControlBlock").code, 0);
+    for of in ["ConstantLine", "RingHeader"] {
+        check(&changed, of).refuses(1, &[&place]);
+    }
+    let changed = header.replace(&format!("HASH UINT64_C({:#018x})", ABI.hash), "HASH UINT64_C(0x1)");
+    check(&changed, "Chunk")
+        .refuses(1, &[&format!("{name}:{}: found `#define RINGMEM_ABI_HASH UINT64_C(0x1)`", number(&changed, "(0x1)"))]);
+    let alone = call(&IMAGE, ["layout", "Chunk", "--format", "c"]).out;
+    check(&alone, "ControlBlock").refuses(1, &["found the end of the file, expected `/* ControlBlock: 128 bytes"]);
+    check("", "Chunk").refuses(1, &[":1: found the end of the file, expected `#define RINGMEM_ABI_HASH"]);
+}
+
+#[test]
 fn check_names_the_first_difference_of_a_header() {
     let header = call(&IMAGE, ["layout", "--format", "c"]).out;
     let folder = tempfile::tempdir().expect("a folder");

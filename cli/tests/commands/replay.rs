@@ -156,7 +156,7 @@ fn fragmentation_is_reported_at_the_peak_and_the_end() {
 fn the_text_output_has_the_figures_of_the_object() {
     let (directory, known) = (tempfile::tempdir().expect("a directory"), known());
     let path = directory.path().join("known.trace");
-    std::fs::write(&path, known + "refused 9999999999 1\nfree 77777\n").expect("room for it");
+    std::fs::write(&path, known.clone() + "refused 9999999999 1\nfree 77777\n").expect("room for it");
     for ran in [call(&IMAGE, ["replay", text(&path)]), execute(["replay", text(&path)])] {
         let Ran { code, out, err } = &ran;
         assert_eq!((*code, err.as_str()), (0, ""));
@@ -179,6 +179,13 @@ fn the_text_output_has_the_figures_of_the_object() {
     assert!(ran.out.contains("pool           none, 1 GiB of device memory") && ran.out.contains("10523 allocations"), "{ran:?}");
     let ran = call(&IMAGE, ["replay", text(&path), "--exact"]);
     assert!(ran.out.contains("per power of two, exact blocks, limit 4 GiB"), "{ran:?}");
+    assert!(
+        ran.out.contains("hits           none: blocks of exact size are not cached") && !ran.out.contains("hits           0 of"),
+        "{ran:?}"
+    );
+    for options in [&["--exact"][..], &["--no-pool"]] {
+        assert!(replay(&known, options)["hit_rate"].is_null(), "a rate of 0 would mean misses");
+    }
 }
 
 #[test]

@@ -123,7 +123,31 @@ fn a_channel_of_a_dead_process_is_marked() {
     });
     let _ = fs::remove_file(stale);
     drop(channel);
-    assert_eq!(call(&IMAGE, ["top", "--once", "--pid", "4194301"]).out, "no channel is published\n");
+    for arguments in [["top", "--once", "--pid", "4194301"], ["top", "--json", "--pid", "4194301"]] {
+        let ran = call(&IMAGE, arguments);
+        ran.refuses(1, &["process 4194301 does not exist"]);
+        assert_eq!(ran.out, "");
+    }
+    let mut idle = Command::new("sleep").arg("60").spawn().expect("a process");
+    let ran = call(&IMAGE, ["top", "--once", "--pid", &idle.id().to_string()]);
+    idle.kill().and_then(|()| idle.wait()).expect("a child");
+    ran.refuses(1, &["publishes no channel", "Builder::publish"]);
+    for pid in ["0", "-1", "abc", "1e3", "2147483648"] {
+        call(&IMAGE, ["top", "--pid", pid]).refuses(2, &["--pid", pid, "2147483647"]);
+    }
+}
+
+#[test]
+fn a_file_of_another_kind_is_no_region_and_its_mode_is_not_advised() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("text");
+    for (contents, fact) in [(&b"root:x:0:0:root"[..], "not formatted: magic is"), (b"text", "region too small: 4 bytes")] {
+        fs::write(&path, contents).expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("its permissions");
+        let ran = call(&IMAGE, ["top", text(&path)]);
+        ran.refuses(1, &["is not a ringmem region: ", fact]);
+        assert!(!ran.err.contains("chmod"), "{ran:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 FOLDER has `replay.json`, `simulation.json` and `random.json`; pages and screenshots are written there. Two further snapshots have no trace, and extreme
 numbers. The time of a redraw is printed. It decides nothing.
 """
+import html
 import html.parser
 import json
 import os
@@ -160,6 +161,26 @@ def extreme(folder):
     assert "No live block" in page.text["holders"], page.text["holders"]
 
 
+def hidden(folder):
+    """A page in a frame without size works, and draws when the frame is shown."""
+    source = html.escape((folder / "random.html").read_text())
+    (folder / "hidden.html").write_text(f"""<!DOCTYPE html><body><iframe style="display:none" srcdoc="{source}"></iframe><script>
+      const frame = document.querySelector('iframe'), facts = document.body.dataset;
+      frame.contentWindow.addEventListener('error', (event) => (facts.error = event.message));
+      frame.onload = () => {{
+        const page = frame.contentDocument.body.dataset;
+        facts.hiddenReady = page.ready ?? 'no';
+        frame.style = 'width:1000px;height:800px';
+        (function shown() {{
+          if (Number(page.painted) > 10000) facts.ready = 'yes'; else setTimeout(shown, 10);
+        }})();
+      }};
+    </script>""")
+    page = Page(chromium(folder, "--window-size=1280,900", "--virtual-time-budget=20000", "--dump-dom", f"{(folder / 'hidden.html').as_uri()}"))
+    assert (page.body.get("data-hidden-ready"), page.body.get("data-ready")) == ("yes", "yes"), page.body
+    print("hidden: drawn when shown")
+
+
 def main():
     ringmem, folder = sys.argv[1], Path(sys.argv[2]).resolve()
     whole = json.loads((folder / "random.json").read_text())
@@ -171,6 +192,7 @@ def main():
     random(folder)
     without_trace(folder)
     extreme(folder)
+    hidden(folder)
 
 
 main()

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Formatter};
 
-use super::text;
+use crate::escape::xml as text;
 
 pub(super) struct Parties {
     named: Vec<(&'static str, String)>,

@@ -3,9 +3,11 @@
 mod colours;
 mod rows;
 
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter};
 
 use ringmem_layouts::{Abi, LayoutDescriptor, Shape};
+
+use crate::escape::xml as text;
 
 use colours::Parties;
 use rows::{ROW, Row, Rows};
@@ -189,20 +191,4 @@ fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: u
     let room = (width * 10 / 6 / size).max(2);
     let shown: String = if length <= room { words.to_owned() } else { words.chars().take(room - 1).chain(['…']).collect() };
     writeln!(f, r#"<text class="{class}" x="{x}" y="{y}" font-size="{size}">{}</text>"#, text(&shown))
-}
-
-fn text(words: &str) -> impl Display {
-    fmt::from_fn(move |f| {
-        for character in words.chars() {
-            match character {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\0'..' ' => f.write_char(' ')?,
-                _ => f.write_char(character)?,
-            }
-        }
-        Ok(())
-    })
 }

@@ -1,5 +1,7 @@
 use std::fmt::Write;
 
+use ringmem::escape::xml;
+
 use super::{Results, Row};
 
 const LEFT: f64 = 190.0;
@@ -50,11 +52,12 @@ pub fn ratios(results: &Results, bench: &str) -> Option<String> {
         };
         let _ = write!(
             svg,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>\n\
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n\
              <rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"12\" fill=\"{colour}\"/>\n\
              <text x=\"{:.0}\" y=\"{:.1}\" fill=\"#555555\">{ratio:.2}</text>\n",
             LEFT - 8.0,
             y + 10.0,
+            xml(name),
             one.min(end),
             (one - end).abs().max(1.0),
             LEFT + WIDTH + 10.0,

@@ -1,5 +1,7 @@
 use std::fmt::Write;
 
+use ringmem::escape::xml;
+
 use super::page::number;
 use super::{Results, Row};
 
@@ -108,8 +110,9 @@ fn chart(name: &str, lines: &[&Line<'_>]) -> String {
     let y = |nanos: f64| TOP + HEIGHT * (high - nanos.max(0.1).log10()) / (high - low);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 640 {:.0}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<text x=\"4\" y=\"12\">ns per operation, by {name}</text>\n",
-        TOP + HEIGHT + 24.0
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n<text x=\"4\" y=\"12\">ns per operation, by {}</text>\n",
+        TOP + HEIGHT + 24.0,
+        xml(name)
     );
     for power in low as i32..=high as i32 {
         let (value, at) = (10_f64.powi(power), y(10_f64.powi(power)));
@@ -141,7 +144,7 @@ fn chart(name: &str, lines: &[&Line<'_>]) -> String {
             path.join(" "),
             LEFT + WIDTH + 14.0,
             TOP + 14.0 + 18.0 * at as f64,
-            line.subject.trim_start_matches("ringmem ")
+            xml(line.subject.trim_start_matches("ringmem "))
         );
     }
     svg + "</svg>\n"
