@@ -11,7 +11,8 @@
 /// [`lane`](Self::lane) always returns the same number: [`Each`](crate::Each) gives a slot to a lane by it. No lane returns from
 /// [`barrier`](Self::barrier) before every lane that has not exited has called it; what they wrote before is then visible to all.
 pub unsafe trait Lanes {
-    /// The number of lanes.
+    /// The number of lanes: 32 on a GPU, 1 on the host, where one thread acts as the warp. A kernel that writes one element per lane writes 32 on
+    /// a GPU and 1 on the host: let each lane loop over its elements in steps of `WIDTH`.
     const WIDTH: u32;
 
     /// Returns the index of this lane. Only lane 0 accesses shared words.

@@ -100,6 +100,7 @@ pub use visibility::{AtRunTime, Both, DeviceOnly, DeviceReadable, HostOnly, Host
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias("CudaSlice", "DeviceBuffer", "device_uvector"))]
 pub type GpuBuffer<T> = Buffer<T, Device>;
 /// Elements in page-locked host memory.
 ///
@@ -113,6 +114,7 @@ pub type GpuBuffer<T> = Buffer<T, Device>;
 /// assert_eq!(buffer.as_slice()?, [1, 2, 3]);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[doc(alias("LockedBuffer", "PinnedHostSlice"))]
 pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// Elements in managed memory: one address for host and devices.
 ///
@@ -131,6 +133,7 @@ pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// assert_eq!(mean(&values)?, 3.0); // without a copy
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[doc(alias = "UnifiedSlice")]
 pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
 /// An allocator.

@@ -26,6 +26,7 @@ use crate::{DeviceBytes, Result};
 /// assert_eq!(low.cast::<u16>()?.len(), 4);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[doc(alias = "CudaView")]
 pub struct Slice<'a, T, M> {
     pub(super) view: View<'a, M>,
     len: usize,
@@ -48,6 +49,7 @@ pub struct Slice<'a, T, M> {
 /// assert_eq!(buffer.to_vec()?, [7, 7, 8, 9]);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[doc(alias = "CudaViewMut")]
 pub struct SliceMut<'a, T, M> {
     pub(super) view: View<'a, M>,
     len: usize,

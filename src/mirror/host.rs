@@ -80,6 +80,7 @@ where
     /// # Errors
     ///
     /// As [`host`](Self::host); [`Map`](crate::Error::Map) without host memory for them.
+    #[doc(alias = "to_numpy")]
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         elements.copy_from_slice(self.host()?);

@@ -87,6 +87,7 @@ pub enum Access {
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[doc(alias = "BufferState")]
 pub enum State {
     /// None: nothing was written.
     Uninitialized,

@@ -109,7 +109,7 @@ impl<M: Memory> Builder<M> {
         Self { memory, options }
     }
 
-    /// Sets the limit of the reserved bytes. Default: 4 GiB.
+    /// Sets the limit of the reserved bytes. Default: 4 GiB. Slabs are whole multiples of 256 bytes: of another limit, the rest is not used.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = bytes;
         self
@@ -147,7 +147,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets how long a request waits for pending frees. Default: 100 ms. If another thread is then allocating a slab, the request waits longer.
+    /// Sets how long a request waits for pending frees. Default: 100 ms. If another thread is then allocating a slab, the request waits for it,
+    /// without limit: the upstream memory's `alloc` must not wait for a thread that uses this pool.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
         self

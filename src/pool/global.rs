@@ -54,6 +54,7 @@ pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Co
 
 /// Returns the process-wide pools; `None` before [`configure`].
 #[must_use]
+#[doc(alias = "get_memory_pool")]
 pub fn global() -> Option<&'static Pools> {
     POOLS.get()
 }

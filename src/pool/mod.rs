@@ -77,6 +77,9 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// On Linux, blocks in the caches of other threads are reached by the system call `membarrier`. A program that forbids it after it has created a
+/// pool loses that reach: a request that needs such a block fails with [`Error::OutOfMemory`].
 #[doc(alias = "GpuMemoryPool")]
 pub struct Pool<M: Memory> {
     // INVARIANT: valid while any handle lives. All handles together own one reference count.

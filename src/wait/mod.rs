@@ -7,6 +7,8 @@
 //!    same word.
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
+//! 5. While a ring is ready, a future is ready at once: it takes no part in an executor's cooperative budget, such as tokio's. A loop that awaits it
+//!    must yield by itself, or other tasks of its thread wait.
 //!
 //! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU: the host's end polls ([`WaitStrategy::Spin`],
 //! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`]; otherwise

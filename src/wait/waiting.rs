@@ -33,7 +33,7 @@ pub enum WaitStrategy {
         /// Number of polls.
         polls: u32,
     },
-    /// Polls this often, then sleeps until the other side wakes it. Futures need this.
+    /// Polls this often, then sleeps until the other side wakes it. With another strategy, a pending future wakes its own task at once.
     Sleep {
         /// Number of polls.
         polls: u32,

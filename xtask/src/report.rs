@@ -65,6 +65,11 @@ impl Row {
         self.subject.starts_with("ringmem")
     }
 
+    /// Its median over another's; 1 for equal ones, also for two zeros.
+    pub fn over(&self, other: &Self) -> f64 {
+        if self.median == other.median { 1.0 } else { self.median / other.median }
+    }
+
     fn competes(&self) -> bool {
         !["ringmem", "twin", "beside"].iter().any(|first| self.subject.starts_with(first))
     }
@@ -105,10 +110,10 @@ impl Results {
         self.rows.iter().filter(same).min_by(|a, b| a.median.total_cmp(&b.median))
     }
 
-    /// Ours over the best competitor's.
-    fn ratio(&self, of: &Row) -> Option<f64> {
+    /// The same row of ours here, and the best competitor's.
+    fn pair(&self, of: &Row) -> Option<(&Row, &Row)> {
         let row = self.find(&of.bench, &of.workload, &of.subject)?;
-        Some(row.median / self.best(row)?.median)
+        Some((row, self.best(row)?))
     }
 
     /// Prefers near cores to far ones.

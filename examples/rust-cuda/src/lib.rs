@@ -1,6 +1,7 @@
 //! Kernels for Rust-CUDA, and their messages for the host.
 
-#![no_std]
+// A cdylib for the host needs the panic handler of `std`.
+#![cfg_attr(target_os = "cuda", no_std)]
 
 use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
 

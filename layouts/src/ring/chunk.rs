@@ -9,6 +9,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`PopError`]; empty also for `most == 0`.
+    #[doc(alias = "read_chunk")]
     pub fn peek(&mut self, most: usize) -> Result<Chunk<'_, 'a, K, T, M>, PopError<M::Corrupt>> {
         match K::ready(self, most).map_err(PopError::Corrupt)? {
             0 => {

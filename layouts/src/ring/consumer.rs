@@ -181,6 +181,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`PopError`].
+    #[doc(alias("try_pop", "dequeue"))]
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         if let Err(nothing) = K::next(self) {

@@ -11,6 +11,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`ReserveError`].
+    #[doc(alias("write_chunk", "write_chunk_uninit"))]
     pub fn reserve(&mut self, count: usize) -> Result<Grant<'_, 'a, K, T, M>, ReserveError<M::Corrupt>> {
         if self.free() < count {
             if count > self.capacity() {

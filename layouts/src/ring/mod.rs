@@ -50,6 +50,7 @@ mod port;
 mod producer;
 mod same;
 mod slots;
+#[doc(alias("HeapRb", "RingBuffer"))]
 pub mod spsc;
 mod stream;
 mod traits;

@@ -109,6 +109,7 @@ impl<E: Push> OverflowPolicy<E> {
     }
 
     /// Drops the oldest value in the ring.
+    #[doc(alias("force_push", "push_overwrite"))]
     pub const fn overwriting_oldest(end: E) -> Self
     where
         E: Evict,

@@ -175,6 +175,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`PushError`] with the value.
+    #[doc(alias("try_push", "enqueue"))]
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.free() == 0 {

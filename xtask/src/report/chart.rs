@@ -16,7 +16,7 @@ pub fn ratios(results: &Results, bench: &str) -> Option<String> {
     for row in results.rows.iter().filter(|row| row.bench == bench && row.is_ours()) {
         let Some(best) = results.best(row) else { continue };
         let Row { workload, class, .. } = row;
-        let (name, ratio) = (format!("{workload} {class}"), row.median / best.median);
+        let (name, ratio) = (format!("{workload} {class}"), row.over(best));
         match bars.iter_mut().find(|bar| bar.0 == name) {
             Some(bar) => bar.1 = bar.1.min(ratio),
             None => bars.push((name, ratio)),

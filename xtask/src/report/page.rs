@@ -102,7 +102,7 @@ pub fn page(all: &[Results], benches: &[&str]) -> String {
     }
     let is_compared = |row: &&Row| row.is_ours() && row.size.is_none();
     let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(is_compared).map(|row| (row, results.best(row))).collect();
-    let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.median / best.median);
+    let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.over(best));
     let losses = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).count();
     let compared = ours.iter().filter(|pair| ratio(pair).is_some()).count();
     let _ = writeln!(text, "{losses} of {compared} rows, first in each table, are slower than the best competitor.");
@@ -141,8 +141,8 @@ fn table(text: &mut String, rows: &[(&Row, Option<&Row>)], others: &[Results], i
         let name = subject.trim_start_matches("ringmem").trim_start_matches([',', ' ']);
         let name = if name.is_empty() { "ringmem" } else { name };
         let rival = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
-        let mut ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
-        for theirs in others.iter().filter_map(|other| other.ratio(row)).map(|theirs| format!("{theirs:.2}")) {
+        let mut ratio = best.map_or_else(String::new, |best| ratio_text(row, best));
+        for theirs in others.iter().filter_map(|other| other.pair(row)).map(|(row, best)| ratio_text(row, best)) {
             if theirs != ratio {
                 let _ = write!(ratio, " ({theirs})");
             }
@@ -161,6 +161,14 @@ fn stated(unit: &str) -> String {
         _ => unit.is_empty(),
     };
     if is_implied { String::new() } else { format!(" {unit}") }
+}
+
+/// Two decimals would show a small cost, for which there may be an aim, as none. Four are for turns that differ less than that cost may.
+fn ratio_text(row: &Row, best: &Row) -> String {
+    const SMALL: f64 = 0.005;
+    let (ratio, is_steady) = (row.over(best), |row: &Row| row.high - row.low < SMALL * row.median);
+    let is_small_cost = ratio != 1.0 && (ratio - 1.0).abs() < SMALL && is_steady(row) && is_steady(best);
+    if is_small_cost { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
 pub fn number(value: f64) -> String {
@@ -189,6 +197,25 @@ mod tests {
             high,
             ..Row::default()
         }
+    }
+
+    #[test]
+    fn equal_zeros_are_level_and_a_small_cost_has_four_decimals() {
+        let rows = vec![
+            row("memory", "refused", "ringmem", 0.0),
+            row("memory", "refused", "other", 0.0),
+            row("memory", "tracked", "ringmem", 256_761.0),
+            row("memory", "tracked", "other", 256_470.0),
+            row("memory", "slower", "ringmem", 1.1),
+            row("memory", "slower", "other", 1.0),
+            Row { high: 101.0, ..row("memory", "noisy", "ringmem", 100.1) },
+            row("memory", "noisy", "other", 100.0),
+        ];
+        let text = page(&[Results { rows, ..Results::default() }], &["memory"]);
+        for line in ["| refused | ringmem | 0.00 | other 0.00 | 1.00 |", "| other 256470 | 1.0011 |", "| other 1.00 | 1.10 |", "| other 100 | 1.00 |"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     /// # Errors
     ///
     /// [`PopError::Empty`].
+    #[doc(alias("try_pop", "dequeue"))]
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         let (index, _) = self.claim(1).ok_or(PopError::Empty)?;

@@ -30,6 +30,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     /// # Errors
     ///
     /// [`PushError::Full`] with the value.
+    #[doc(alias("try_push", "enqueue"))]
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         let Some((index, _)) = self.claim(1) else { return Err(PushError::Full(value)) };

@@ -149,6 +149,7 @@ impl<K: OneProducer<T, Local> + 'static, T: 'static> Owned<Producer<'_, K, T, Lo
     /// chunk.release(2);
     /// # Ok::<(), ringmem::ring::ReserveError>(())
     /// ```
+    #[doc(alias("write_chunk", "write_chunk_uninit"))]
     pub fn reserve(&mut self, count: usize) -> Result<Grant<'_, '_, K, T, Local>, ReserveError> {
         self.lent().reserve(count)
     }
@@ -165,6 +166,7 @@ impl<K: OneConsumer<T, Local> + InPlace + 'static, T: 'static> Owned<Consumer<'_
     /// # Errors
     ///
     /// [`PopError::Empty`], also for `most == 0`.
+    #[doc(alias = "read_chunk")]
     pub fn peek(&mut self, most: usize) -> Result<Chunk<'_, '_, K, T, Local>, PopError> {
         self.lent().peek(most)
     }
@@ -235,6 +237,7 @@ impl<E: Push> Owned<E> {
     /// # Errors
     ///
     /// [`PushError`] with the value.
+    #[doc(alias("try_push", "enqueue"))]
     #[inline]
     pub fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item, E::Corrupt>> {
         self.end.push(value)
@@ -247,6 +250,7 @@ impl<E: Pop> Owned<E> {
     /// # Errors
     ///
     /// [`PopError`].
+    #[doc(alias("try_pop", "dequeue"))]
     #[inline]
     pub fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         self.end.pop()
