@@ -7,7 +7,12 @@ mod indexed;
 pub(super) use claimed::{Look, Turns, claim, fill, format, take};
 pub use claimed::{Mpmc, Mpsc, SystemAtomics};
 pub use flagged::Flagged;
-pub use indexed::{Access, Indexed};
+// For `spsc::untrusted`, which needs 64-bit atomics of the target's own.
+#[cfg(target_has_atomic = "64")]
+pub use indexed::Access;
+pub use indexed::Indexed;
+// For `spsc::Ring::split_const`.
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub(super) use indexed::{Emptying, Filling};
 pub use sealed::Sealed;
 

@@ -16,6 +16,7 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
     }
 
     /// For a ring in a `static`, whose header says neither open nor closed.
+    #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
     pub(super) const fn in_static(header: &'a RingHeader<W>) -> Self {
         Self { own: header, peer: header, announced: true }
     }
