@@ -98,14 +98,14 @@ pub mod __private {
 }
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
-#[doc(no_inline)]
-pub use ringmem_layouts::Machine;
-#[doc(no_inline)]
-pub use ringmem_layouts::kernel::{DevicePointer, Epoch};
 #[doc(hidden)]
 pub use ringmem_layouts as __layouts;
 /// For `#[layout(crate = ..)]`, where this crate has another name or is exported by another.
 pub use ringmem_layouts as layouts;
+#[doc(no_inline)]
+pub use ringmem_layouts::Machine;
+#[doc(no_inline)]
+pub use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 

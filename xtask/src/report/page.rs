@@ -212,7 +212,12 @@ mod tests {
             row("memory", "noisy", "other", 100.0),
         ];
         let text = page(&[Results { rows, ..Results::default() }], &["memory"]);
-        for line in ["| refused | ringmem | 0.00 | other 0.00 | 1.00 |", "| other 256470 | 1.0011 |", "| other 1.00 | 1.10 |", "| other 100 | 1.00 |"] {
+        for line in [
+            "| refused | ringmem | 0.00 | other 0.00 | 1.00 |",
+            "| other 256470 | 1.0011 |",
+            "| other 1.00 | 1.10 |",
+            "| other 100 | 1.00 |",
+        ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
