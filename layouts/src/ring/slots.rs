@@ -137,7 +137,7 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
-    #[cfg(feature = "alloc")]
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
     pub(super) const fn base(&self) -> NonNull<C> {
         self.base
     }
