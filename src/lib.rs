@@ -62,6 +62,7 @@ cfg_if! {
         pub mod describe;
         pub mod double_buffer;
         pub mod error;
+        mod file;
         mod fork;
         mod free_list;
         #[cfg(test)]
