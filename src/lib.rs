@@ -64,6 +64,7 @@ cfg_if! {
         pub mod error;
         #[doc(hidden)]
         pub mod escape;
+        mod file;
         mod fork;
         mod free_list;
         #[cfg(test)]

@@ -1,15 +1,14 @@
-use std::fmt::Display;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use ringmem::backend::host::HostBackend;
 use ringmem::stream::Module;
+use ringmem::streaming::{FileSource, Source};
 use ringmem::{Abi, Image, describe};
 
 use super::place::Wanted;
-use super::{Failure, Outcome, shown};
+use super::{Failure, Outcome, failed, shown};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -88,13 +87,9 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
 }
 
 fn read(path: &Path, expected: usize) -> Result<String, Failure> {
-    let of_file = |error: &dyn Display| Failure::Fact(format!("cannot read {}: {error}", path.display()));
-    // Opening a named pipe would wait.
-    if !path.metadata().map_err(|error| of_file(&error))?.is_file() {
-        return Err(of_file(&"it is not a regular file"));
-    }
-    let (file, mut bytes) = (File::open(path).map_err(|error| of_file(&error))?, Vec::new());
-    file.take(2 * expected as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
+    let mut source = FileSource::open(path).map_err(Failure::fact)?;
+    let mut bytes = vec![0; source.len().min(2 * expected as u64 + LINE) as usize];
+    source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(path, cause))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

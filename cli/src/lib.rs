@@ -14,6 +14,7 @@ mod layout;
 mod manual;
 mod new;
 mod number;
+mod output;
 mod place;
 mod progress;
 mod replay;
@@ -204,7 +205,7 @@ fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut d
 /// Removes the command's unfinished file and restores the terminal before a signal ends the process. Prevents new files.
 pub fn interrupted() {
     top::restore();
-    stream::copy::remove_partial();
+    output::remove_partial();
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

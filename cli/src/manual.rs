@@ -1,10 +1,10 @@
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 
-use super::{Failure, Outcome, shown};
+use super::{Failure, Outcome, output, shown};
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
@@ -37,10 +37,19 @@ pub(super) fn complete(Shell { shell }: &Shell, out: &mut dyn Write) -> Outcome 
     Ok(out.write_all(&script)?)
 }
 
-pub(super) fn run(Pages { output }: &Pages, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(pages: &Pages, out: &mut dyn Write) -> Outcome {
     let command = super::Arguments::command();
-    let Some(folder) = output else { return Ok(clap_mangen::Man::new(command).render(out)?) };
-    fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(command, folder))
-        .map_err(|error| Failure::Fact(format!("cannot write to {}: {error}", shown(folder))))
+    let Some(folder) = &pages.output else { return Ok(clap_mangen::Man::new(command).render(out)?) };
+    fs::create_dir_all(folder).map_err(|error| Failure::Fact(format!("cannot write to {}: {error}", shown(folder))))?;
+    let mut command = command.disable_help_subcommand(true);
+    // Gives the subcommands their whole names.
+    command.build();
+    write(folder, &command)
+}
+
+fn write(folder: &Path, command: &clap::Command) -> Outcome {
+    let (page, mut text) = (clap_mangen::Man::new(command.clone()), Vec::new());
+    page.render(&mut text)?;
+    output::replace(&folder.join(page.get_filename()), &text)?;
+    command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|command| write(folder, command))
 }

@@ -1,4 +1,4 @@
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     for (file, text) in FILES {
         let path = folder.join(file);
         let text = filled(text, &[("CHECKOUT", &escaped(checkout)), ("CRATE", &name.replace('-', "_")), ("NAME", name)]);
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+            // The folder was empty. A link or file at this name is another process's.
+            OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(text.as_bytes())
+        });
         written.map_err(|error| Failure::Fact(format!("cannot write {}: {error}", shown(&path))))?;
     }
     writeln!(out, "created {}: run `cargo run` in it", shown(folder)).map_err(Failure::Print)

@@ -20,7 +20,7 @@ use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
 use super::progress::Bar;
-use super::{Failure, Outcome as Done, absurd, chain, failed, opened, size};
+use super::{Failure, Outcome as Done, absurd, chain, failed, opened, output, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         seen.snapshot.write(path).map_err(Failure::fact)?;
     }
     if let Some(path) = &arguments.csv {
-        std::fs::write(path, snapshot::csv(&seen.calls).to_string()).map_err(|error| of_file(path, &error))?;
+        output::replace(path, snapshot::csv(&seen.calls).to_string().as_bytes())?;
     }
     report::Report { arguments, trace: &trace, tally: &tally, seen: &seen, elapsed }.print(out)?;
     Ok(())

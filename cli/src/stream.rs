@@ -1,6 +1,6 @@
 //! `ringmem stream`: compares the answer with the same function on the host.
 
-pub(super) mod copy;
+mod copy;
 mod count;
 mod input;
 mod report;

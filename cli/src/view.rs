@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ringmem::streaming::{FileSource, Source};
 
-use super::{Failure, Outcome, counted, failed, opened, shown, size};
+use super::{Failure, Outcome, counted, failed, opened, output, shown, size};
 use document::Document;
 
 pub(super) const EXAMPLES: &str = "\
@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     }
     .map_err(Failure::fact)?;
     let Some(path) = &arguments.output else { return out.write_all(&bytes).map_err(Failure::Print) };
-    std::fs::write(path, &bytes).map_err(|error| of_file(path, &error))?;
+    output::replace(path, &bytes)?;
     let slabs = document.pools.iter().map(|pool| pool.slabs.len() as u64).sum();
     let events = document.traces.iter().map(|trace| trace.events.len() as u64).sum();
     let (pools, slabs, events) = (counted(document.pools.len() as u64, "pool"), counted(slabs, "slab"), counted(events, "event"));

@@ -2,9 +2,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, Mode, Stat};
 use rustix::process::geteuid;
 
+use crate::file::{self, Accepts};
 use crate::{Error, Result};
 
 pub(crate) fn check(stat: &Stat) -> io::Result<()> {
@@ -17,16 +18,10 @@ pub(crate) fn check(stat: &Stat) -> io::Result<()> {
 
 /// Returns the file and its size if it is regular and belongs to this user alone. Follows no links.
 pub(crate) fn open(path: &Path) -> Result<(OwnedFd, u64)> {
-    // A named pipe would wait.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let failed = |error| Error::of_file("open", path, error);
-    let file = fs::open(path, flags, Mode::empty()).map_err(|errno| failed(io::Error::from(errno)))?;
-    let stat = fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(failed(io::Error::other("it is not a regular file")));
-    }
-    check(&stat).map_err(failed)?;
-    Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+    let (file, metadata) = file::open(path, Accepts::Own).map_err(failed)?;
+    check(&fs::fstat(&file).map_err(|errno| failed(errno.into()))?).map_err(failed)?;
+    Ok((file.into(), metadata.len()))
 }
 
 /// 0 if unknown.

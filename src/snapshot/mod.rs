@@ -66,6 +66,7 @@ use std::vec::Vec;
 
 use crate::describe::json::list;
 use crate::escape::json as quoted;
+use crate::file::{self, Accepts};
 use crate::manager::MemoryManager;
 use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
 use crate::path::named;
@@ -167,14 +168,14 @@ impl Snapshot {
         self.document().to_string()
     }
 
-    /// Writes the document to a file, replacing an existing one.
+    /// Writes the document to a file. It replaces an existing one as a [`FileSink`](crate::streaming::FileSink) does: when complete and on disk.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path.
+    /// The system's error, with the path; the old file stays.
     pub fn write(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
-        std::fs::write(path, self.to_json()).map_err(named("write", path))
+        file::replace(path, self.to_json().as_bytes(), Accepts::Any).map_err(named("write", path))
     }
 
     fn document(&self) -> impl Display {

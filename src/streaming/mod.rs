@@ -39,9 +39,6 @@ mod sink;
 mod source;
 mod stage;
 mod streamer;
-#[cfg_attr(unix, path = "unix.rs")]
-#[cfg_attr(windows, path = "windows.rs")]
-mod system;
 
 pub use error::{Cause, Interrupted};
 pub use in_order::InOrder;

@@ -169,6 +169,24 @@ fn write_replaces_the_file_and_its_errors_name_the_path() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_keeps_the_old_snapshot() {
+    use crate::rights::{is_again, passes_again};
+    if !is_again() {
+        return passes_again("snapshot::a_full_disk_keeps_the_old_snapshot", "ulimit -f 100; trap '' XFSZ;", &["sys_resource"]);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("memory.json");
+    std::fs::write(&path, "old").expect("room");
+    let mut snapshot = Snapshot::new();
+    snapshot.slabs(&"long".repeat(1 << 18), &ringmem::pool::Statistics::default(), &[]);
+    let error = snapshot.write(&path).expect_err("no room");
+    assert!(error.kind() == std::io::ErrorKind::FileTooLarge && error.to_string().contains("memory.json"), "{error}");
+    assert!(std::fs::read(&path).expect("it is there") == b"old");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1, "no temporary file is left");
+}
+
+#[test]
 fn a_reader_of_comma_separated_values_gets_the_calls_back() {
     let backend = backend();
     let streams = [Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream")];

@@ -17,9 +17,12 @@ mod sass;
 
 use std::error::Error;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime};
+
+use ringmem::streaming::FileSink;
 
 type Failure = Box<dyn Error>;
 
@@ -124,7 +127,9 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+    let mut sink = FileSink::create(path)?;
+    sink.write_all(text.as_bytes())?;
+    Ok(sink.commit()?)
 }
 
 fn table_of(file: &Path) -> PathBuf {

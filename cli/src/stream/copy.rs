@@ -1,8 +1,6 @@
-use std::fs;
 use std::io::{self, Write};
-use std::mem;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem::Image;
@@ -18,6 +16,7 @@ use serde_json::json;
 use super::input::{Input, Seen};
 use super::report::{Progress, max_resident_bytes, rate};
 use super::{Arguments, Shape};
+use crate::output::Partial;
 use crate::place::Place;
 use crate::{Failure, Outcome, absurd, counted, failed, json_line, nanoseconds, shown, size};
 
@@ -139,35 +138,6 @@ impl Straight {
             self.sum = crc32c_append(self.sum, part);
         }
     }
-}
-
-struct Partial;
-
-static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
-
-impl Partial {
-    fn create(to: &Path) -> io::Result<(FileSink, Self)> {
-        let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
-        let sink = FileSink::create(to)?;
-        *partial = sink.temporary().map(Path::to_owned);
-        Ok((sink, Self))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
-
-pub(crate) fn remove_partial() {
-    let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = partial.take() {
-        // If this fails, the next copy removes the file.
-        let _ = fs::remove_file(path);
-    }
-    // Stays locked: no other file is created.
-    mem::forget(partial);
 }
 
 fn print(

@@ -203,6 +203,6 @@ fn check_names_the_first_difference_of_a_header() {
     std::fs::write(&path, call(&IMAGE, ["layout", "Chunk", "--format", "c"]).out).expect("a file");
     assert_eq!(call(&IMAGE, ["layout", "Chunk", "--check", name]).code, 0);
     call(&IMAGE, ["layout", "--check", folder.path().to_str().expect("text")]).refuses(1, &["not a regular file"]);
-    call(&IMAGE, ["layout", "--check", "/nowhere/x.h"]).refuses(1, &["cannot read /nowhere/x.h", "No such file"]);
+    call(&IMAGE, ["layout", "--check", "/nowhere/x.h"]).refuses(1, &["cannot open /nowhere/x.h", "No such file"]);
     call(&IMAGE, ["layout", "--check", name, "--json"]).refuses(2, &["--check", "--json"]);
 }

@@ -18,6 +18,8 @@ mod kernels;
 mod layout;
 mod new;
 mod out;
+#[cfg(target_os = "linux")]
+mod outputs;
 mod planted;
 mod program;
 #[cfg(target_os = "linux")]

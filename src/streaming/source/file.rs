@@ -1,10 +1,10 @@
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Cause, Source, fill};
+use crate::file::{self, Accepts, read_at, same};
 use crate::path::named;
-use crate::streaming::system::{read_at, same};
 
 /// A regular file, read by `pread`: mapped, it could end the process by shrinking.
 ///
@@ -25,7 +25,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a regular file without waiting.
+    /// Opens a regular file, also through symbolic links, without waiting.
     ///
     /// # Errors
     ///
@@ -33,15 +33,7 @@ impl FileSource {
     /// unless regular.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        Self::opened(path).map_err(named("open", path))
-    }
-
-    fn opened(path: &Path) -> io::Result<Self> {
-        // Opening some kinds of file has effects.
-        is_regular(&std::fs::metadata(path)?)?;
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        is_regular(&metadata)?;
+        let (file, metadata) = file::open(path, Accepts::Any).map_err(named("open", path))?;
         Ok(Self { file, path: path.to_owned(), length: metadata.len() })
     }
 
@@ -88,16 +80,6 @@ impl FileSource {
             result => result.map_err(named("look at", path)),
         }
     }
-}
-
-fn is_regular(metadata: &Metadata) -> io::Result<()> {
-    if metadata.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory, not a regular file"));
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is a FIFO, socket or device, not a regular file"));
-    }
-    Ok(())
 }
 
 impl Source for FileSource {
