@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::path::folder_of;
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) use system::set_length;
 pub(crate) use system::{read_at, same};
 
 /// Which files a path may name.

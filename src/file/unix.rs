@@ -37,14 +37,26 @@ pub fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
 }
 
 /// Returns how many of `length` bytes from `at` on the file size limit permits.
-///
-/// Beyond `RLIMIT_FSIZE`, the system sends `SIGXFSZ` first, which ends a process that does not ignore it, and returns the error second.
-pub fn within_limit(at: u64, length: usize) -> io::Result<usize> {
-    let left = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX).saturating_sub(at);
+fn within_limit(at: u64, length: usize) -> io::Result<usize> {
+    let left = size_limit().saturating_sub(at);
     match usize::try_from(left).unwrap_or(usize::MAX).min(length) {
         0 if length > 0 => Err(Errno::FBIG.into()),
         count => Ok(count),
     }
+}
+
+/// `RLIMIT_FSIZE`. At a write or truncation beyond it, the system first sends `SIGXFSZ`, which ends a process that does not ignore it.
+fn size_limit() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+/// Sets the length of a new file; beyond the file size limit, an error without a signal.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn set_length(file: &impl std::os::fd::AsFd, length: u64) -> Result<(), Errno> {
+    if length > size_limit() {
+        return Err(Errno::FBIG);
+    }
+    rustix::fs::ftruncate(file, length)
 }
 
 pub fn same(file: &File, _: &Path, other: &Path) -> io::Result<bool> {

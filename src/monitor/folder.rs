@@ -10,6 +10,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::file::set_length;
 use crate::shared::{lock, private};
 use crate::{Error, Result};
 
@@ -125,6 +126,8 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
     // An empty file counts as live.
     let written = lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, 0).and_then(|_| {
         let file = File::from(file);
+        // Beyond the limit of a file's size, the write would end the process.
+        set_length(&file, contents.len() as u64)?;
         // Written, not only reserved: a full disk is then an error, not a later signal.
         std::os::unix::fs::FileExt::write_all_at(&file, contents, 0).map(|()| file)
     });

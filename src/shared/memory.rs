@@ -12,6 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, seat};
+use crate::file::set_length;
 use crate::path::folder_of;
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
@@ -63,7 +64,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::Config`] for a capacity that is too large or no power of two, [`Error::Align`] for a `T` aligned beyond 4096 bytes,
-    /// [`Error::System`], [`Error::Map`].
+    /// [`Error::System`], also beyond the limit of a file's size (`ulimit -f`), [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -73,7 +74,7 @@ impl Memory {
             made => made,
         };
         let fd = fd.map_err(failed("memfd_create"))?;
-        fs::ftruncate(&fd, planned.plan.size()).map_err(failed("ftruncate"))?;
+        set_length(&fd, planned.plan.size()).map_err(failed("ftruncate"))?;
         let seals = SEALS.into_iter().fold(SealFlags::empty(), |seals, (seal, _)| seals | seal);
         fs::fcntl_add_seals(&fd, seals).map_err(failed("fcntl(F_ADD_SEALS)"))?;
         planned.lay_out::<T>(fd)
@@ -155,11 +156,12 @@ impl Memory {
         Ok(Self { fd, ring })
     }
 
-    /// Takes the producer's end.
+    /// Takes the producer's end. Its lock is on the file opened again through `/proc/self/fd`: take the ends before dropping rights to the file.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for other messages or invalid indices, [`Error::System`].
+    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for other messages or invalid indices, [`Error::System`] without `/proc` or without
+    /// permission to read and write the file.
     pub fn producer<T: RingMessage>(&self) -> Result<Producer<T>> {
         Producer::new(self.fd.as_fd(), &self.ring)
     }
@@ -268,7 +270,7 @@ impl Planned {
 
     fn reserve<T: RingMessage>(&self, fd: OwnedFd, path: &Path) -> Result<Memory> {
         let wanted = self.plan.size();
-        fs::ftruncate(&fd, wanted).map_err(|errno| uncreated(path, errno))?;
+        set_length(&fd, wanted).map_err(|errno| uncreated(path, errno))?;
         match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, wanted)) {
             // Without reserved blocks, a full disk raises SIGBUS.
             Ok(()) | Err(Errno::OPNOTSUPP) => self.lay_out::<T>(fd),

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{OwnerState, Side};
 use crate::{Error, HostWord, Result, RingHeader, Word};
@@ -63,7 +64,7 @@ impl Seat {
         // A duplicate descriptor would share the original's locks.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
+        let fd = opened.map_err(|errno| unopened(&path, errno))?;
         match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side.byte()) {
             Ok(_) => Ok(Self { fd, side }),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(Error::Busy { what: side.taken() }),
@@ -85,6 +86,18 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.give_up();
     }
+}
+
+fn unopened(path: &str, errno: Errno) -> Error {
+    let answer = io::Error::from(errno);
+    let why = match errno {
+        Errno::NOENT => "an end opens the ring's file again, which needs /proc",
+        Errno::ACCESS | Errno::PERM => {
+            "an end opens the ring's file again, which needs permission to read and write: take the end before dropping rights"
+        }
+        _ => return Error::of_file("open", path.as_ref(), answer),
+    };
+    Error::of_file("open", path.as_ref(), io::Error::new(answer.kind(), format!("{answer}: {why}")))
 }
 
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {

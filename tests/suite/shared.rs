@@ -21,6 +21,7 @@ use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{RecvError, SendError, WaitStrategy};
 use ringmem::{Error, RingHeader, SharedLayout, region};
 
+use crate::rights::{is_again, passes_again};
 use crate::{LIMIT, eventually};
 
 type Message = [u64; 8];
@@ -875,4 +876,41 @@ fn untyped_push_stops_at_full_and_bad_indices_are_corrupt() {
     assert!(memory.untyped_producer().is_err(), "a capacity that is no power of two");
     file.write_at(&(1_u64 << 40).to_le_bytes(), magic as u64 + 16).unwrap();
     assert!(memory.untyped_producer().is_err(), "more slots than memory");
+}
+
+#[test]
+fn memory_beyond_the_file_size_limit_is_an_error() {
+    if !is_again() {
+        return passes_again("shared::memory_beyond_the_file_size_limit_is_an_error", "ulimit -f 8;", &["sys_resource"]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    for made in [Memory::create::<u64>(1024), Memory::create_at::<u64>(&path, 1024)] {
+        let error = made.expect_err("8 KiB of messages in a file of at most 4 KiB");
+        assert!(error.to_string().contains("File too large"), "{error}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn an_end_of_a_file_that_cannot_be_reopened_is_an_error_with_the_reason() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_again() {
+        return passes_again("shared::an_end_of_a_file_that_cannot_be_reopened_is_an_error_with_the_reason", "", &["dac_override"]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    let memory = Memory::create_at::<u64>(&path, 4).unwrap();
+    let early = memory.producer::<u64>().unwrap();
+    // As after dropping rights.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    let error = memory.consumer::<u64>().map(drop).expect_err("it is read-only").to_string();
+    assert!(error.contains("Permission denied") && error.contains("before dropping rights"), "{error}");
+    drop(early);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    // Only root may change the root. This process runs no other test.
+    if std::os::unix::fs::chroot(folder.path()).is_ok() {
+        let error = memory.consumer::<u64>().map(drop).expect_err("/proc is not mounted").to_string();
+        assert!(error.contains("No such file") && error.contains("needs /proc"), "{error}");
+    }
 }
