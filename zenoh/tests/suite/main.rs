@@ -2,4 +2,5 @@
 
 mod processes;
 mod sessions;
+mod state;
 mod two_hosts;
