@@ -65,6 +65,12 @@ cfg_if! {
         #[doc(hidden)]
         pub mod escape;
         mod file;
+        /// State files, for the packages of this project.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[doc(hidden)]
+        pub mod __file {
+            pub use crate::file::{read_own, replace_own};
+        }
         mod fork;
         mod free_list;
         #[cfg(test)]

@@ -169,6 +169,37 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], accepts: Accepts) -> io::Result
     replacement.commit()
 }
 
+/// Reads a file of this user, of at most `longest` bytes. `None` if there is none. Follows no link at `path`.
+///
+/// # Errors
+///
+/// The system's error, and one with the reason for a file that is refused.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn read_own(path: &Path, longest: u64) -> io::Result<Option<std::vec::Vec<u8>>> {
+    let (file, metadata) = match open(path, Accepts::Own) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = std::vec::Vec::new();
+    // The file may grow meanwhile.
+    io::Read::read_to_end(&mut io::Read::take(file, longest.saturating_add(1)), &mut bytes)?;
+    if bytes.len() as u64 > longest {
+        let why = std::format!("it has {} bytes, more than the maximum of {longest}", metadata.len().max(bytes.len() as u64));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(Some(bytes))
+}
+
+/// Replaces a file of this user by one with these bytes, which only this user may read and write. Follows no link at `path`.
+///
+/// # Errors
+///
+/// As [`read_own`]; the old file stays.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn replace_own(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, Accepts::Own)
+}
+
 /// Each sync of this module, so that tests observe it and make it fail.
 fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]

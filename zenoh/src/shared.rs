@@ -1,10 +1,10 @@
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use ringmem::__file::{read_own, replace_own};
 use ringmem::AbiHash;
 use ringmem::shared::{Memory, UntypedConsumer, UntypedProducer};
 
@@ -95,6 +95,13 @@ impl Source for SharedSource {
     }
 }
 
+/// States have some hundred bytes.
+const LONGEST_STATE: u64 = 64 << 10;
+
+fn read_state(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    read_own(path, LONGEST_STATE).map_err(|source| Error::State { action: "read", path: path.to_owned(), source })
+}
+
 /// The producer's end of a ring between processes.
 pub struct SharedSink {
     end: UntypedProducer,
@@ -105,15 +112,19 @@ pub struct SharedSink {
 
 impl SharedSink {
     /// Opens the ring in the file at `path`, of any message type. The file `path` with `.relay` appended keeps the state: some hundred bytes, written
-    /// when the source changes.
+    /// when the source changes. Only this user may read and write it.
     ///
     /// # Errors
     ///
-    /// [`Error::Ring`] if there is no ring or its producer has an owner; [`Error::Identity`].
+    /// [`Error::Ring`] if there is no ring or its producer has an owner; [`Error::Identity`]; [`Error::State`] if the state is a link, no regular
+    /// file, longer than 64 KiB, or another user's.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let mut state = path.as_ref().as_os_str().to_owned();
         state.push(".relay");
-        Ok(Self { state: Some(state.into()), ..Self::new(&Memory::open(path)?)? })
+        let state = PathBuf::from(state);
+        // A state that cannot be read is an error before the end has an owner.
+        read_state(&state)?;
+        Ok(Self { state: Some(state), ..Self::new(&Memory::open(path)?)? })
     }
 
     /// Takes the producer's end of `memory`. Stores no state: after a restart the sequence begins at the source's first message.
@@ -144,21 +155,14 @@ impl Sink for SharedSink {
 
     fn load(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(path) = &self.state else { return Ok(None) };
-        match fs::read(path) {
-            Ok(bytes) => Ok(bytes.strip_prefix(&self.identity.to_le_bytes()).map(<[u8]>::to_vec)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(Error::State { action: "read", path: path.clone(), source }),
-        }
+        let bytes = read_state(path)?;
+        Ok(bytes.and_then(|bytes| bytes.strip_prefix(&self.identity.to_le_bytes()).map(<[u8]>::to_vec)))
     }
 
     fn save(&mut self, state: &[u8]) -> Result<(), Error> {
         let Some(path) = &self.state else { return Ok(()) };
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
         // Renamed when complete: a killed process leaves the old state or the new one.
-        let written = File::create(&new)
-            .and_then(|mut file| file.write_all(&self.identity.to_le_bytes()).and_then(|()| file.write_all(state)))
-            .and_then(|()| fs::rename(&new, path));
+        let written = replace_own(path, &[&self.identity.to_le_bytes(), state].concat());
         written.map_err(|source| Error::State { action: "write", path: path.clone(), source })
     }
 }

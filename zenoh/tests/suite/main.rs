@@ -3,4 +3,5 @@
 mod hostile;
 mod processes;
 mod sessions;
+mod state;
 mod two_hosts;
