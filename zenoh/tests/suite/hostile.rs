@@ -412,7 +412,7 @@ fn an_invalid_state_is_an_error_that_names_the_remedy() -> Result {
     stop(relay);
     let state = files.directory.path().join("to.relay");
     let stored = fs::read(&state)?;
-    for invalid in [stored[..stored.len() - 1].to_vec(), [&stored[..8], &[0; 16 * 10]].concat(), [&stored[..8], &[0; 1 << 16]].concat()] {
+    for invalid in [stored[..stored.len() - 1].to_vec(), [&stored[..8], &[0; 16 * 10]].concat(), [&stored[..8], &[0; 1 << 15]].concat()] {
         fs::write(&state, &invalid)?;
         let error =
             Relay::receiver(&session, "state", SharedSink::open(files.directory.path().join("to"))?).err().map(|error| error.to_string());
