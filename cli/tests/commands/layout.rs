@@ -125,7 +125,7 @@ fn an_unknown_struct_or_format_is_named_in_the_error() {
 #[test]
 fn a_similar_struct_is_suggested() {
     for (name, similar) in
-        [("controlblock", "ControlBlock"), ("Chunks", "Chunk"), ("telemetry_buffer", "TelemetryBuffer"), ("RingHaeder", "RingHeader")]
+        [("controlblock", "ControlBlock"), ("Chunks", "Chunk"), ("telemetry_buffer", "TelemetryBuffer"), ("ring_headers", "RingHeader")]
     {
         call(&IMAGE, ["layout", name]).refuses(2, &[&format!("; did you mean {similar}? For structs of your own")]);
     }
