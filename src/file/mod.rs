@@ -7,7 +7,7 @@
 //! 4. A temporary file never grants more than the file that it replaces: it begins with mode 0600. Permissions are copied only from a file of
 //!    the same user and group, without set-user-ID, set-group-ID and sticky bits. A name without a file gets a new file's permissions.
 //!
-//! Directories on the path are trusted: a user who may rename them controls the file anyway.
+//! Directories on the path are trusted: the permission to rename them is the permission to replace the file.
 
 #[cfg_attr(unix, path = "unix.rs")]
 #[cfg_attr(windows, path = "windows.rs")]

@@ -74,7 +74,7 @@ pub fn copy_permissions(replaced: &Metadata, path: &Path, new: &File) -> io::Res
     if created.uid() != replaced.uid() {
         return Ok(());
     }
-    // The owner may set a group that he is in, which a file of several users needs.
+    // A file of several users needs its group. The system lets its owner set a group only with this process's membership.
     if created.gid() != replaced.gid() && fchown(new, None, Some(Gid::from_raw(replaced.gid()))).is_err() {
         return Ok(());
     }
@@ -116,7 +116,6 @@ mod acl {
         false
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
     pub fn remove(_: &std::fs::File) -> std::io::Result<()> {
         Ok(())
     }
