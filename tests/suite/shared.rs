@@ -876,3 +876,19 @@ fn untyped_push_stops_at_full_and_bad_indices_are_corrupt() {
     file.write_at(&(1_u64 << 40).to_le_bytes(), magic as u64 + 16).unwrap();
     assert!(memory.untyped_producer().is_err(), "more slots than memory");
 }
+
+#[test]
+fn each_untyped_owner_of_an_end_has_its_own_generation() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    for generation in 1..4 {
+        let (sink, source) = (memory.untyped_producer().unwrap(), memory.untyped_consumer().unwrap());
+        for side in [Side::Producer, Side::Consumer] {
+            assert_eq!((memory.generation(side), memory.state(side)), (generation, OwnerState::Alive));
+        }
+        assert_eq!((sink.peer_state(), source.peer_state()), (OwnerState::Alive, OwnerState::Alive));
+        drop((sink, source));
+        for side in [Side::Producer, Side::Consumer] {
+            assert_eq!((memory.generation(side), memory.state(side)), (generation, OwnerState::Left));
+        }
+    }
+}
