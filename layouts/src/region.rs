@@ -339,6 +339,11 @@ mod tests {
             assert_eq!(entries::<HostWord>(base, 4096, 0), Err(AttachError::Offset { got: u64::MAX - 64 }));
             base.cast::<u64>().add(8 + 1).write(0);
             assert_eq!(entries::<HostWord>(base, 4096, 0), Err(AttachError::Offset { got: 0 }));
+            base.cast::<u64>().add(8 + 1).write(1152);
+            assert_eq!(entries::<HostWord>(base, 4096, 0).map(|read| read.len()), Ok(1));
+            base.cast::<u64>().add(8 + 2).write(129);
+            let past_the_end = entries::<HostWord>(base, 4096, 0);
+            assert_eq!(past_the_end, Err(AttachError::Offset { got: 1152 }), "the memory is longer than the region");
         }
     }
 }

@@ -201,3 +201,144 @@ impl Drop for Publisher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::array;
+    use core::cell::Cell;
+    use core::time::Duration;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Instant;
+
+    use zerocopy::transmute;
+
+    use super::*;
+    use crate::monitor::{Figures, PoolUse, View};
+
+    fn published(name: &str) -> (Publisher, View) {
+        let publisher = Publisher::create(name, "kernel", 1000, 77).expect("a page");
+        let view = View::open(&publisher.path).expect("a page");
+        (publisher, view)
+    }
+
+    fn numbered<const N: usize>(first: u64) -> [u64; N] {
+        array::from_fn(|at| first + at as u64)
+    }
+
+    /// Rings of 100 slots with these many messages.
+    fn filled(fills: [u64; 2]) -> [Indices; 2] {
+        fills.map(|fill| Indices { head: 5, tail: 5 + fill, capacity: 100 })
+    }
+
+    fn sample(publisher: &mut Publisher, heartbeat: u64, fills: [u64; 2]) {
+        let mut words = numbered::<16>(0);
+        words[14] = heartbeat;
+        publisher.sample(&transmute!(words), None, filled(fills));
+    }
+
+    /// A pool that counts its reads.
+    fn counted(publisher: &mut Publisher) -> Arc<AtomicU64> {
+        let reads = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&reads);
+        publisher.pool = Some(Box::new(move || {
+            let reads = count.fetch_add(1, Relaxed);
+            Statistics { hits: reads, ..Statistics::default() }
+        }));
+        reads
+    }
+
+    #[test]
+    fn each_figure_of_a_sample_is_read_under_its_own_name() {
+        let (mut publisher, view) = published("names");
+        publisher.pool = Some(Box::new(|| Statistics {
+            hits: 401,
+            misses: 402,
+            returns: 403,
+            live: 404,
+            requested_bytes: 405,
+            held_bytes: 406,
+            reserved_bytes: 407,
+            reserved_peak: 408,
+            ..Statistics::default()
+        }));
+        let (control, telemetry): (ControlBlock<u64>, TelemetryBuffer<u64>) =
+            (transmute!(numbered::<16>(100)), transmute!(numbered::<8>(200)));
+        let input = Indices { head: 301, tail: 304, capacity: 8 };
+        let output = Indices { head: 311, tail: 316, capacity: 16 };
+        publisher.sample(&control, Some(telemetry), [input, output]);
+        publisher.count(1012, 1009);
+        let Figures { pid, kernel, open_for_ns, age_ns, quiet_for_ns, stuck_after_ns, sent, received, .. } =
+            view.read().expect("no writer");
+        assert_eq!((pid, kernel.as_str(), stuck_after_ns), (std::process::id().into(), "kernel", 77));
+        assert_eq!((sent, received), (12, 9), "both count from the start index");
+        assert!(open_for_ns >= age_ns && age_ns.is_some() && quiet_for_ns.is_some());
+        let figures = view.read().expect("no writer");
+        assert_eq!((figures.control, figures.telemetry), (control, telemetry));
+        let rings = figures.rings.map(|Indices { head, tail, capacity }| [head, tail, capacity]);
+        assert_eq!((rings, figures.high_water), ([[301, 304, 8], [311, 316, 16]], [3, 5]));
+        let pool = PoolUse { reserved_bytes: 407, reserved_peak: 408, held_bytes: 406, live: 404, hits: 401, misses: 402 };
+        assert_eq!(figures.pool, Some(pool));
+        publisher.sample(&control, None, [input, output]);
+        assert_eq!(view.read().expect("no writer").telemetry, telemetry, "a sample without telemetry keeps the last one");
+    }
+
+    #[test]
+    fn a_high_water_mark_never_falls() {
+        let (mut publisher, view) = published("most");
+        for (fills, most) in [([7, 1], [7, 1]), ([2, 9], [7, 9]), ([0, 0], [7, 9]), ([8, 3], [8, 9])] {
+            sample(&mut publisher, 0, fills);
+            assert_eq!(view.read().expect("no writer").high_water, most);
+        }
+        publisher.sample(&transmute!(numbered::<16>(0)), None, [Indices { head: 9, tail: 0, capacity: 4 }; 2]);
+        assert_eq!(view.read().expect("no writer").high_water, [8, 9], "impossible indices are no fill");
+    }
+
+    #[test]
+    fn the_heartbeat_is_dated_by_its_first_sample() {
+        let (mut publisher, view) = published("beat");
+        let date = |publisher: &Publisher| publisher.page().heartbeat_ns.load(Relaxed);
+        sample(&mut publisher, 1, [0; 2]);
+        let first = date(&publisher);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(2) {
+            sample(&mut publisher, 1, [0; 2]);
+        }
+        assert_eq!(date(&publisher), first);
+        assert!(view.read().expect("no writer").quiet_for_ns >= Some(1_000_000));
+        sample(&mut publisher, 2, [0; 2]);
+        assert!(date(&publisher) > first);
+    }
+
+    /// Calls `due` 2 000 times, and again until it returned true twice; checks that this happened at most once per interval.
+    fn at_most_every(interval_ns: u64, mut due: impl FnMut() -> bool) {
+        let (began, mut calls, mut times) = (Instant::now(), 0, 0);
+        while calls < 2000 || times < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "{times} times in {calls} calls");
+            calls += 1;
+            times += u64::from(due());
+        }
+        // The coarse clock may be a tick ahead of an interval's start.
+        let most = began.elapsed().as_nanos() as u64 / (interval_ns - interval_ns / 2) + 2;
+        assert!(times <= most, "{times} times in {calls} calls, {most} allowed");
+    }
+
+    #[test]
+    fn a_sample_is_due_at_most_every_10_ms() {
+        let (mut publisher, _view) = published("due");
+        at_most_every(SAMPLE_NS, || publisher.count(1000, 1000));
+    }
+
+    #[test]
+    fn a_pool_is_read_at_most_every_200_ms() {
+        let (mut publisher, view) = published("seldom");
+        let reads = counted(&mut publisher);
+        let seen = Cell::new(0);
+        at_most_every(POOL_NS, || {
+            sample(&mut publisher, 0, [0; 2]);
+            let reads = reads.load(Relaxed);
+            assert_eq!(view.read().expect("no writer").pool.map(|pool| pool.hits + 1), Some(reads), "the last read stays");
+            seen.replace(reads) < reads
+        });
+    }
+}

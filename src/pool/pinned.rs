@@ -219,6 +219,50 @@ mod tests {
         receiver
     }
 
+    /// Each inner pool has all kinds of blocks, in other numbers than the other one.
+    #[test]
+    fn statistics_sum_both_inner_pools_and_take_the_larger_of_the_largest() {
+        let (pool, used, other) = waiting(64 << 20);
+        for (inner, bytes, live) in [(&pool.shared, 5000, 3), (&pool.own, 100_000, 2)] {
+            free(&pool, &block(&pool, bytes).expect("the budget"), &Uses::NONE);
+            inner.trim_to(0);
+            assert_eq!(inner.statistics().memory_frees, 1);
+            free(&pool, &block(&pool, bytes).expect("the budget"), &Uses::of(used.mark().expect("a stream")));
+            inner.trim_to(0);
+            for _ in 0..live {
+                block(&pool, bytes).expect("the budget");
+            }
+            for freed in [(); 2].map(|()| block(&pool, bytes + 8000).expect("the budget")) {
+                free(&pool, &freed, &Uses::NONE);
+            }
+            free(&pool, &block(&pool, bytes + 8000).expect("the budget"), &Uses::NONE);
+        }
+        let [shared, own, sums] = [pool.shared.statistics(), pool.own.statistics(), pool.statistics()];
+        other.mark().expect("a stream");
+        used.synchronize().expect("both are executed");
+        macro_rules! check {
+            ($combine:expr; $($field:ident)*) => {$(
+                assert_eq!(sums.$field, $combine(shared.$field, own.$field), stringify!($field));
+                assert!(shared.$field > 0 && own.$field > 0, "{}: {shared:?}, {own:?}", stringify!($field));
+            )*};
+        }
+        check!(|a: u64, b: u64| a + b; hits misses returns live requested_bytes held_bytes reserved_bytes reserved_peak slabs
+            cached_bytes pending memory_allocations memory_frees);
+        check!(u64::max; largest_cached);
+        assert!(own.largest_cached > shared.largest_cached, "{shared:?}, {own:?}");
+        let pieces = [shared, own, sums].map(|one| [one.free_bytes, one.free_blocks, one.largest_free]);
+        assert_eq!((pieces[1], pieces[2]), ([0; 3], pieces[0]), "a longer block fills its slab");
+        assert!(pieces[0].iter().all(|&figure| figure > 0));
+        // A slab of its own is free once its block is flushed from the cache.
+        let backend = HostBackend::builder().build().expect("a backend");
+        let pool = PinnedPool::new(Pinned::new(&backend, 0), 64 << 20).expect("a pool");
+        free(&pool, &block(&pool, 200_000).expect("the budget"), &Uses::NONE);
+        pool.own.trim_to(1 << 20);
+        let [shared, own] = [pool.shared.statistics(), pool.own.statistics()];
+        assert!(own.largest_free >= 200_000 && shared.largest_free == 0, "{shared:?}, {own:?}");
+        assert_eq!(pool.statistics().largest_free, own.largest_free);
+    }
+
     #[test]
     fn idle_blocks_are_freed_before_pending_frees_are_awaited() {
         let (pool, used, other) = waiting(2 << 20);

@@ -170,3 +170,42 @@ pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::shared::Memory;
+
+    const fn word(generation: u64, state: u64) -> u64 {
+        generation << 2 | state
+    }
+
+    /// The state by these loads of the owner word, the last one repeated, in a file without a lock.
+    fn state_of(loads: &[u64]) -> (u64, OwnerState) {
+        let memory = Memory::create::<u64>(4).expect("a ring");
+        let next = Cell::new(0);
+        let load = || loads[next.replace(next.get() + 1).min(loads.len() - 1)];
+        state_by(load, Side::Producer, memory.as_fd())
+    }
+
+    #[test]
+    fn an_unlocked_open_end_is_dead_only_if_its_owner_word_is_unchanged() {
+        for (loads, expected) in [
+            (&[word(0, NOBODY)][..], OwnerState::NotYet),
+            (&[word(1, CLOSED)], OwnerState::Left),
+            (&[word(1, OPEN)], OwnerState::Died),
+            // The owner closed the end between the first load and the query of its lock.
+            (&[word(1, OPEN), word(1, CLOSED)], OwnerState::Left),
+            // A successor attached, and died.
+            (&[word(1, OPEN), word(2, OPEN)], OwnerState::Died),
+            (&[word(1, OPEN), word(2, OPEN), word(2, CLOSED)], OwnerState::Left),
+        ] {
+            assert_eq!(state_of(loads), (loads[loads.len() - 1], expected), "{loads:?}");
+        }
+        let changing: Vec<_> = (1..100).map(|generation| word(generation, OPEN)).collect();
+        assert_eq!(state_of(&changing).1, OwnerState::Alive, "each load has a new owner");
+    }
+}

@@ -3,11 +3,11 @@ use std::time::Duration;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem::manager::{BufferConfig, MemoryManager};
-use ringmem::memory::{Buffer, Device, GpuBuffer, Statistics};
+use ringmem::memory::{Buffer, Device, Figures, GpuBuffer, Scope, Statistics};
 use ringmem::openmetrics::OpenMetrics;
-use ringmem::pool::Pool;
-use ringmem::stream::Stream;
-use ringmem::{ControlBlock, bridge, control};
+use ringmem::pool::{self, Pool};
+use ringmem::stream::{self, Stream, Traffic};
+use ringmem::{ControlBlock, TelemetryBuffer, bridge, control, manager};
 use ringmem_kernels::echo::{ECHO, Echo};
 use zerocopy::FromZeros;
 
@@ -52,6 +52,64 @@ fn every_source_exports_its_figures() {
     assert_eq!(value(&text, "ringmem_kernel_state{name=\"k\",ringmem_kernel_state=\"terminated\"}"), "1");
     assert_eq!(value(&text, "ringmem_kernel_state{name=\"k\",ringmem_kernel_state=\"active\"}"), "0");
     drop(live);
+}
+
+/// Each figure has a value that no other has, so that a figure exported under another name changes the text.
+#[test]
+fn every_figure_is_exported_under_its_own_name() {
+    let mut of_pool = pool::Statistics::default();
+    (of_pool.hits, of_pool.misses, of_pool.returns, of_pool.live) = (101, 102, 103, 104);
+    (of_pool.requested_bytes, of_pool.held_bytes, of_pool.reserved_bytes, of_pool.reserved_peak) = (105, 106, 107, 108);
+    (of_pool.slabs, of_pool.free_bytes, of_pool.free_blocks, of_pool.largest_free) = (109, 110, 111, 112);
+    (of_pool.cached_bytes, of_pool.largest_cached, of_pool.pending) = (113, 114, 115);
+    (of_pool.memory_allocations, of_pool.memory_frees) = (116, 117);
+    let figures = |first: i64| Figures { live: first, peak: first + 1, total: first as u64 + 2 };
+    let scope = Scope { bytes: figures(201), blocks: figures(204), refused: 207 };
+    let mut of_manager = manager::Statistics::default();
+    (of_manager.used_bytes, of_manager.peak_bytes, of_manager.limit_bytes) = (301, 302, 303);
+    (of_manager.created, of_manager.freed, of_manager.resizes, of_manager.resize_bytes, of_manager.queued) = (304, 305, 306, 307, 308);
+    let of_bridge = [400, 410].map(|base| {
+        let mut metrics = bridge::Metrics::default();
+        (metrics.messages, metrics.flushes, metrics.copies, metrics.bytes) = (base + 1, base + 2, base + 3, base + 4);
+        (metrics.publications, metrics.polls, metrics.full) = (base + 5, base + 6, base + 7);
+        (metrics.fences, metrics.failures) = (base + 8, base + 9);
+        metrics
+    });
+    let mut control = ControlBlock::<u64>::new_zeroed();
+    control.state = 501 << 32 | control::State::Paused as u64;
+    (control.processed, control.in_flight, control.heartbeat, control.clock) = (502, 503, 505, 506);
+    control.error = 504 << 32 | 1;
+    let telemetry = TelemetryBuffer {
+        sequence: 510,
+        processed: 511,
+        dropped: 512,
+        latency_total_ns: 513,
+        latency_min_ns: 514,
+        latency_max_ns: 515,
+        depths: 517 << 32 | 516,
+        updated_ns: 518,
+    };
+    let mut of_stream = stream::Metrics::default();
+    let stream::Metrics { uploads, downloads, device_copies, peer_copies, host_copies, fills, prefetches, .. } = &mut of_stream;
+    for (number, traffic) in (0..).zip([uploads, downloads, device_copies, peer_copies, host_copies, fills, prefetches]) {
+        let first = 601 + 10 * number;
+        *traffic = Traffic { count: first, bytes: first + 1, time: Duration::from_nanos(first + 2) };
+    }
+    (of_stream.kernels.count, of_stream.kernels.time, of_stream.lost) = (671, Duration::from_nanos(672), 673);
+
+    let text = OpenMetrics::new()
+        .pool("p", &of_pool)
+        .memory("s", &scope)
+        .manager("m", &of_manager)
+        .bridge("b", &of_bridge)
+        .kernel("k", &control, Some(&telemetry))
+        .stream("t", &of_stream)
+        .to_string();
+    let expected = include_str!("openmetrics.txt");
+    for (line, expected) in text.lines().zip(expected.lines()) {
+        assert_eq!(line, expected);
+    }
+    assert_eq!(text, expected, "a line is missing at the end");
 }
 
 #[test]

@@ -914,3 +914,19 @@ fn an_end_of_a_file_that_cannot_be_reopened_is_an_error_with_the_reason() {
         assert!(error.contains("No such file") && error.contains("needs /proc"), "{error}");
     }
 }
+
+#[test]
+fn each_untyped_owner_of_an_end_has_its_own_generation() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    for generation in 1..4 {
+        let (sink, source) = (memory.untyped_producer().unwrap(), memory.untyped_consumer().unwrap());
+        for side in [Side::Producer, Side::Consumer] {
+            assert_eq!((memory.generation(side), memory.state(side)), (generation, OwnerState::Alive));
+        }
+        assert_eq!((sink.peer_state(), source.peer_state()), (OwnerState::Alive, OwnerState::Alive));
+        drop((sink, source));
+        for side in [Side::Producer, Side::Consumer] {
+            assert_eq!((memory.generation(side), memory.state(side)), (generation, OwnerState::Left));
+        }
+    }
+}

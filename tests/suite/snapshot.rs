@@ -1,4 +1,6 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::manager::{BufferConfig, MemoryManager};
@@ -81,9 +83,10 @@ fn leaks_have_name_line_stream_age_and_backtrace() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let (_large, line) = (Buffer::<u8, _>::new_on(memory.named("a\\b\n\"<c>"), 200, &stream).expect("room"), line!());
     let _small = Buffer::<u16, _>::new(memory.backtraces(true), 50).expect("room");
+    drop(Buffer::<u8, _>::new(memory.clone(), 700).expect("room"));
     let json = parsed(Snapshot::new().tracked("device", &memory));
     let tracker = &json["trackers"][0];
-    assert_eq!((&tracker["name"], &tracker["peak_bytes"]), (&json!("device"), &json!(300)));
+    assert_eq!((&tracker["name"], &tracker["peak_bytes"]), (&json!("device"), &json!(1000)));
     let [large, small] = &tracker["leaks"].as_array().expect("leaks")[..] else { panic!("two leaks in {json}") };
     let place = large["place"].as_str().expect("a place");
     assert!(place.contains("snapshot.rs") && place.contains(&format!(":{line}:")), "{place}");
@@ -136,11 +139,25 @@ fn a_parsed_trace_has_null_for_missing_fields() {
 fn snapshots_contain_samples_managers_and_registries() {
     let backend = backend();
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
-    let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
-    manager.create::<f32>("weights", 100, BufferConfig::new()).expect("room");
+    let clock = Arc::new(AtomicU64::new(1000));
+    let shown = Arc::clone(&clock);
+    let manager = MemoryManager::builder(Device::new(&backend, 0)).limit(1 << 20).clock(move || shown.load(Relaxed)).build();
+    let weights = manager.create::<f32>("weights", 100, BufferConfig::new()).expect("room");
+    let freed = manager.create::<f32>("freed", 5000, BufferConfig::new()).expect("room");
+    manager.free(freed).expect("no lease");
+    clock.store(1300, Relaxed);
+    manager.resize_group([(weights.into(), 2000)]).expect("room");
+    manager.resize_group([(weights.into(), 1500)]).expect("room");
+    clock.store(1700, Relaxed);
+    let figures = manager.statistics();
+    assert!(figures.peak_bytes > figures.used_bytes && figures.buffers[0].capacity_bytes() > 6000, "{figures:?}");
     let registry = Registry::new();
-    let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room")).expect("a slot");
-    let _lease = registry.lease(id).expect("it is registered");
+    let ids = [100, 200, 300, 400, 500, 600]
+        .map(|bytes| registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), bytes).expect("room")).expect("a slot"));
+    let _leases = [0, 0, 1, 2].map(|at| registry.lease(ids[at]).expect("it is registered"));
+    for at in [1, 3, 4] {
+        registry.release(ids[at]).expect("it is registered");
+    }
     let mut snapshot = Snapshot::new();
     snapshot.sample("device", &pool.statistics());
     let _live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("room");
@@ -150,9 +167,14 @@ fn snapshots_contain_samples_managers_and_registries() {
     assert_eq!((held(0), held(1), &json["samples"][1]["pool"]), (Some(0), Some(5000), &json!("device")));
     assert!(json["samples"][0]["time_ns"].as_u64() <= json["samples"][1]["time_ns"].as_u64());
     let buffer = &json["managers"][0]["buffers"][0];
-    assert_eq!((&buffer["name"], &buffer["element"], &buffer["used_bytes"]), (&json!("weights"), &json!("f32"), &json!(400)));
-    assert_eq!(json["managers"][0]["limit_bytes"], 1 << 20);
-    let expected = json!({ "name": "numbered", "registered": 1, "released": 0, "freed": 0, "leases": 1, "bytes": 100, "retired": 0 });
+    let capacity = figures.buffers[0].capacity_bytes();
+    let expected = json!({
+        "name": "weights", "element": "f32", "used_bytes": 6000, "capacity_bytes": capacity, "resizes": 1, "age_ns": 700, "idle_ns": 400
+    });
+    assert_eq!(buffer, &expected);
+    let of_manager = ["name", "used_bytes", "peak_bytes", "limit_bytes"].map(|field| &json["managers"][0][field]);
+    assert_eq!(of_manager, [&json!("buffers"), &json!(figures.used_bytes), &json!(figures.peak_bytes), &json!(1 << 20)]);
+    let expected = json!({ "name": "numbered", "registered": 6, "released": 3, "freed": 2, "leases": 4, "bytes": 1200, "retired": 0 });
     assert_eq!(json["registries"], json!([expected]));
 }
 

@@ -88,3 +88,21 @@ fn join_orders_a_stream_after_all_others() {
     assert_eq!(buffer.to_vec().expect("no fault"), [2; 64]);
     streams.synchronize().expect("no fault");
 }
+
+#[test]
+fn join_waits_for_each_stream_of_the_set() {
+    let backend = backend();
+    let streams = StreamSet::new(&backend, 0, 2).expect("streams");
+    for last in streams.iter() {
+        for other in streams.iter().filter(|other| other.id() != last.id()) {
+            let held = Held::new(&backend, other);
+            streams.join(last).expect("same backend");
+            let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
+            let filled = last.fill(buffer, .., 2).expect("queued");
+            let filled = filled.wait_timeout(Duration::from_millis(10)).expect_err("a kernel precedes it");
+            held.let_go();
+            filled.wait_timeout(Duration::from_secs(30)).expect("the kernel has ended").expect("no fault");
+        }
+    }
+    streams.synchronize().expect("no fault");
+}

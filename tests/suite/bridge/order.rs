@@ -1,3 +1,7 @@
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+
 use ringmem::backend::Backend;
 use ringmem::backend::host::{Fault, Faults, Verb};
 
@@ -117,6 +121,61 @@ fn a_shared_ring_needs_fences_and_no_copies() {
         let pump = bridge.pump().expect("a thread");
         sender.push(message(4)).expect("room");
         eventually("a pump's flush counts them", || pump.metrics()[0].messages == 5);
+    }
+}
+
+/// Set by the host's half of the test of fences.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+static STORES: AtomicU64 = AtomicU64::new(0);
+static SEEN_TAILS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Stores a number, then loads the host's index, until the host is over.
+unsafe fn answers_stores(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[own, peer, slots] = arguments else { return };
+    // SAFETY: the addresses of this kernel's bridge.
+    let (_, header, _) = unsafe { parts::<Echo>(&Simulated(host), [own, peer, slots]) };
+    let mut seen = Vec::with_capacity(1 << 22);
+    for number in 1..1 << 22 {
+        STORES.store(number, Relaxed);
+        fence(SeqCst);
+        seen.push(header.producer.tail.load(Relaxed));
+        if IS_OVER.load(Relaxed) {
+            break;
+        }
+    }
+    *SEEN_TAILS.lock().expect("no panic") = seen;
+}
+
+/// A store-buffering litmus test without a synchronisation of its rounds: of two sides that each store, fence and load, at least one sees the
+/// other's store.
+#[test]
+fn a_flush_of_a_shared_ring_puts_its_messages_before_later_loads() {
+    const COUNT: u64 = 1 << 16;
+    let backend = Clean::build(HostBackend::builder().pinned_budget(64 << 20));
+    let options = Options { start: 0, ..options(TransferStrategy::Unified, Placement::PINNED, COUNT) };
+    let Opened { mut sender, mut bridge, .. } = open(&backend, &options);
+    let image = Image { host: &[Entry { name: "answers stores", arguments: 3, run: answers_stores }], ..IMAGE };
+    let module = Module::load(&backend, &image, &ABI).expect("our ABI");
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let RingAddresses { own, peer, slots } = bridge.addresses().expect("addresses")[0];
+    // SAFETY: the rings record the launch, so they outlive it.
+    let kernel = unsafe { stream.launch(&module, "answers stores", &[own, peer, slots]) }.expect("a kernel");
+    bridge.used_by(&kernel).expect("one launch");
+    eventually("the kernel runs", || STORES.load(Relaxed) > 0);
+    let mut seen_stores = Vec::with_capacity(COUNT as usize);
+    for number in 0..COUNT {
+        sender.push(message(number)).expect("room");
+        bridge.flush_to_device().expect("no fault");
+        seen_stores.push(STORES.load(Relaxed));
+    }
+    IS_OVER.store(true, Relaxed);
+    eventually("the kernel has left", || kernel.is_done());
+    let seen_tails = SEEN_TAILS.lock().expect("no panic");
+    for (tail, seen) in (1..).zip(seen_stores) {
+        // The store after the last seen one, number `seen + 1`.
+        if let Some(&seen_tail) = seen_tails.get(seen as usize) {
+            assert!(seen_tail >= tail, "after message {tail} only store {seen} is seen, and after the next store only message {seen_tail}");
+        }
     }
 }
 

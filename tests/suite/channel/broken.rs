@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use futures::executor::block_on;
 use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
-use ringmem::{ControlBlock, HostWord, Machine};
+use ringmem::{ControlBlock, HostWord, Machine, TelemetryBuffer};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
 
 #[cfg(target_os = "linux")]
@@ -64,9 +64,9 @@ unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
 unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
     let stop = |mut control: DeviceSide<'_, HostWord>| {
         let [_, _, telemetry] = control.addresses();
-        let sequence = host.translate(telemetry, 64).expect("telemetry").cast::<HostWord>();
-        // SAFETY: as above.
-        unsafe { sequence.as_ref() }.store(1, Release);
+        let words = host.translate(telemetry, 64).expect("telemetry").cast::<[HostWord; 8]>();
+        // SAFETY: as above; telemetry consists of words.
+        unsafe { words.as_ref() }.iter().for_each(|word| word.store(9, Release));
         control.enter(State::Terminated);
     };
     // SAFETY: passed on.
@@ -262,6 +262,21 @@ fn a_kernel_can_be_restarted_once_a_wait_for_it_has_failed() {
         // SAFETY: as above.
         unsafe { channel.restart_raw() }.expect("it has returned");
     }
+}
+
+#[test]
+fn restart_resets_the_telemetry_of_a_kernel_that_left_within_a_record() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no own arguments.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
+    channel.drain().expect("it says so");
+    assert!(channel.telemetry().is_err(), "its sequence is odd");
+    // SAFETY: as above.
+    unsafe { channel.restart_raw() }.expect("it has ended");
+    let telemetry = channel.telemetry().expect("no record is being written");
+    let TelemetryBuffer { processed, dropped, latency_total_ns, latency_min_ns, latency_max_ns, depths, updated_ns, .. } = telemetry;
+    assert_eq!([processed, dropped, latency_total_ns, latency_min_ns, latency_max_ns, depths, updated_ns], [0; 7]);
 }
 
 #[test]

@@ -210,3 +210,18 @@ fn a_frame_follows_the_length_of_a_new_source() {
         assert_eq!(frame.elements, vec![len as u32; len]);
     }
 }
+
+#[test]
+fn a_reader_is_over_after_the_last_unread_frame() {
+    let mut rig = Rig::new(2, EVERY);
+    rig.arrive(1);
+    rig.arrive(2);
+    assert!(!rig.reader.is_over(), "the writer lives");
+    let Rig { writer, mut reader, .. } = rig;
+    drop(writer);
+    for frame in [(1, 1), (2, 2)] {
+        assert!(!reader.is_over(), "{frame:?} is unread");
+        assert_eq!(whole(reader.next(LIMIT)), Some(frame));
+    }
+    assert!(reader.is_over());
+}

@@ -27,6 +27,18 @@ fn known_requests_give_the_known_statistics() {
 }
 
 #[test]
+fn utilisation_counts_allocated_bytes_and_waste_the_unrequested_ones() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(MIB).slab(MIB).build().unwrap();
+    let _block = give(&pool, 129 * KIB);
+    let statistics = pool.statistics();
+    let (requested, held) = (statistics.requested_bytes, statistics.held_bytes);
+    assert!(requested == 129 * KIB && requested < held, "{statistics:?}");
+    assert_eq!((statistics.utilisation(), statistics.reserved_bytes), (held as f64 / MIB as f64, MIB));
+    assert_eq!(statistics.internal_waste(), 1.0 - requested as f64 / held as f64);
+}
+
+#[test]
 fn fragmentation_is_one_minus_the_largest_free_part() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
