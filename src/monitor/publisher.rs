@@ -217,7 +217,7 @@ mod tests {
     use crate::monitor::{Figures, PoolUse, View};
 
     fn published(name: &str) -> (Publisher, View) {
-        let publisher = Publisher::create(name, "kernel", 1000, 77).expect("a page");
+        let publisher = Publisher::create(name, "kernel", 1000, 77).expect("a page").expect("a folder of this user");
         let view = View::open(&publisher.path).expect("a page");
         (publisher, view)
     }
