@@ -10,6 +10,20 @@ pub(crate) trait Barrier {
 
 pub(crate) struct System;
 
+/// A full fence: for a side that a barrier of this process does not reach, such as a device.
+pub(crate) struct Full;
+
+impl Barrier for Full {
+    #[inline(always)]
+    fn often() {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+    fn seldom() -> bool {
+        Self::often();
+        true
+    }
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
     use core::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -314,6 +314,7 @@ mod tests {
     fn a_plan_rejects_invalid_and_excess_entries() {
         let mut plan = Plan::new();
         assert!(plan.place(0, u64::MAX, 1).is_err());
+        assert!(plan.place(0, i64::MAX as u64, 1).is_err(), "the region would end past 2^63");
         assert!(plan.place(0, 8, 3).is_err());
         for _ in 0..MAX_ENTRIES {
             plan.place(0, 0, 1).unwrap();

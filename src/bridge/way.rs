@@ -1,17 +1,16 @@
-use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::fence;
 use std::boxed::Box;
 use std::sync::Arc;
 
 use super::carrier::Carrier;
 use super::end::NearEnd;
 use super::far::{Far, RingAddresses};
-use super::metrics::{Counts, Metrics};
+use super::metrics::{Count, Counts, Metrics};
 use super::mover::Mover;
 use super::near::Near;
 use super::{Placement, TransferStrategy};
 use crate::Result;
 use crate::backend::{Backend, Ticket, Uses};
+use crate::barrier::{Barrier, Full};
 use crate::dump::Indices;
 
 pub(super) struct Way<E: NearEnd> {
@@ -66,8 +65,7 @@ impl<E: NearEnd> Way<E> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();
         }
-        fence(SeqCst);
-        self.counts.fences.add(1);
+        fenced::<Full>(&self.counts.fences);
         let Indices { head, tail, capacity } = self.indices();
         // For a pump, which has the counters alone.
         self.counts.messages.set(tail.wrapping_sub(self.start));
@@ -93,5 +91,53 @@ impl<E: NearEnd> Way<E> {
 
     pub fn indices(&self) -> Indices {
         self.near.indices::<E::Message>()
+    }
+}
+
+/// Orders the host's earlier stores to a shared ring before its later loads.
+fn fenced<B: Barrier>(fences: &Count) {
+    B::often();
+    fences.add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{Ordering, fence};
+    use loom::thread;
+
+    use super::*;
+    use crate::Word;
+    use crate::barrier::tests::{Both, Weakened};
+    use crate::loom_machine::{LoomWord, STRONG};
+
+    /// Host and device each store, fence and load.
+    fn scene<B: Barrier>() {
+        loom::model(|| {
+            let words = Arc::new((LoomWord::<STRONG>::new(0), LoomWord::<STRONG>::new(0)));
+            let device = thread::spawn({
+                let words = Arc::clone(&words);
+                move || {
+                    words.1.store(1);
+                    fence(Ordering::SeqCst);
+                    words.0.load() == 1
+                }
+            });
+            words.0.store_release(1);
+            fenced::<B>(&Count::default());
+            let is_seen = words.1.load() == 1;
+            assert!(device.join().unwrap() | is_seen, "neither side sees the other's store");
+        });
+    }
+
+    #[test]
+    fn a_counted_fence_puts_a_message_before_later_loads() {
+        scene::<Both>();
+    }
+
+    #[test]
+    #[should_panic(expected = "neither side sees")]
+    fn without_the_fence_neither_side_may_see_the_other() {
+        scene::<Weakened>();
     }
 }

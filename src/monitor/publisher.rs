@@ -210,6 +210,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::Instant;
+    use std::vec::Vec;
 
     use zerocopy::transmute;
 
@@ -301,11 +302,11 @@ mod tests {
         sample(&mut publisher, 1, [0; 2]);
         let first = date(&publisher);
         let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(2) {
+        while view.read().expect("no writer").quiet_for_ns < Some(1_000_000) {
+            assert!(began.elapsed() < Duration::from_secs(60), "samples a millisecond later");
             sample(&mut publisher, 1, [0; 2]);
+            assert_eq!(date(&publisher), first);
         }
-        assert_eq!(date(&publisher), first);
-        assert!(view.read().expect("no writer").quiet_for_ns >= Some(1_000_000));
         sample(&mut publisher, 2, [0; 2]);
         assert!(date(&publisher) > first);
     }
@@ -340,5 +341,40 @@ mod tests {
             assert_eq!(view.read().expect("no writer").pool.map(|pool| pool.hits + 1), Some(reads), "the last read stays");
             seen.replace(reads) < reads
         });
+    }
+    #[test]
+    fn times_are_read_from_their_own_dates() {
+        let (mut publisher, view) = published("dates");
+        sample(&mut publisher, 1, [0; 2]);
+        let (page, before) = (publisher.page(), now());
+        for (date, ago) in [(&page.created_ns, 9), (&page.heartbeat_ns, 7), (&page.sampled_ns, 4)] {
+            date.store(before - ago, Relaxed);
+        }
+        let figures = view.read().expect("no writer");
+        let elapsed = now() - before;
+        assert_eq!(figures.quiet_for_ns, Some(3), "from the heartbeat to the sample");
+        for (time, least) in [(figures.open_for_ns, 9), (figures.age_ns, 4)] {
+            assert!(time.is_some_and(|time| (least..=least + elapsed).contains(&time)), "{time:?}, not {least} and up to {elapsed} more");
+        }
+        assert_eq!(figures.open_for_ns.zip(figures.age_ns).map(|(open, age)| open - age), Some(5));
+    }
+
+    #[test]
+    fn each_measured_round_trip_is_counted() {
+        const TRIPS: u64 = 2 * RoundTrips::BUCKETS as u64;
+        let (mut publisher, view) = published("trips");
+        for trip in 1..=TRIPS {
+            publisher.count(1000 + trip, 1000 + trip - 1);
+            publisher.count(1000 + trip, 1000 + trip);
+        }
+        assert_eq!(view.read().expect("no writer").round_trips.count(), TRIPS);
+    }
+
+    #[test]
+    fn pages_are_listed_by_process_and_name() {
+        let _published = ["list-d", "list-a", "list-f", "list-b", "list-e", "list-c"].map(published);
+        let listed = crate::monitor::list().expect("the folders of this user");
+        let ours: Vec<_> = listed.iter().map(|one| one.name.as_str()).filter(|name| name.starts_with("list-")).collect();
+        assert!(ours.len() >= 6 && listed.is_sorted_by_key(|one| (one.pid, &one.name)), "{listed:?}");
     }
 }

@@ -249,6 +249,7 @@ mod tests {
         check!(|a: u64, b: u64| a + b; hits misses returns live requested_bytes held_bytes reserved_bytes reserved_peak slabs
             cached_bytes pending memory_allocations memory_frees);
         check!(u64::max; largest_cached);
+        assert!(sums.requested_bytes < sums.held_bytes && pool.left() == pool.budget() - sums.held_bytes, "{sums:?}");
         assert!(own.largest_cached > shared.largest_cached, "{shared:?}, {own:?}");
         let pieces = [shared, own, sums].map(|one| [one.free_bytes, one.free_blocks, one.largest_free]);
         assert_eq!((pieces[1], pieces[2]), ([0; 3], pieces[0]), "a longer block fills its slab");

@@ -76,6 +76,16 @@ fn a_page_has_call_counts_and_the_last_sample() {
 }
 
 #[test]
+fn calls_of_a_channel_sample_its_figures() {
+    let mut channel = open("calls");
+    assert_eq!(read("calls").rings[0].tail, 0);
+    eventually("a call is due to sample", || {
+        let _ = channel.try_send(Echo { words: [1; 8] });
+        read("calls").rings[0].tail > 0
+    });
+}
+
+#[test]
 fn a_heartbeat_is_stuck_beyond_the_limit_of_the_channel() {
     let mut channel = open("stuck");
     channel.command(Command::TERMINATE).expect("acknowledged");

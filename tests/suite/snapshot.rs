@@ -43,11 +43,13 @@ fn slab_parts_of_a_snapshot_cover_the_slab() {
     pending.used_by(&stream).expect("listed");
     drop(pending);
     drop(cached);
+    let earlier = parsed(&Snapshot::new());
     let json = parsed(Snapshot::new().pool("a \"pool\"", &pool));
     held.let_go();
     let pool = &json["pools"][0];
     assert_eq!((&pool["name"], &pool["statistics"]["live"]), (&json!("a \"pool\""), &json!(1)));
-    assert!(pool["time_ns"].as_u64() <= json["taken_ns"].as_u64(), "{json}");
+    let times = [&earlier["taken_ns"], &pool["time_ns"], &json["taken_ns"]];
+    assert!(times.map(Value::as_u64).is_sorted() && earlier["taken_ns"].is_u64(), "{times:?}");
     let slab = &pool["slabs"][0];
     let parts = slab["parts"].as_array().expect("parts");
     let of =
@@ -159,13 +161,15 @@ fn snapshots_contain_samples_managers_and_registries() {
         registry.release(ids[at]).expect("it is registered");
     }
     let mut snapshot = Snapshot::new();
+    let earlier = parsed(&Snapshot::new());
     snapshot.sample("device", &pool.statistics());
     let _live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("room");
     snapshot.sample("device", &pool.statistics()).manager("buffers", &manager).registry("numbered", &registry);
     let json = parsed(&snapshot);
     let held = |at: usize| json["samples"][at]["statistics"]["requested_bytes"].as_u64();
     assert_eq!((held(0), held(1), &json["samples"][1]["pool"]), (Some(0), Some(5000), &json!("device")));
-    assert!(json["samples"][0]["time_ns"].as_u64() <= json["samples"][1]["time_ns"].as_u64());
+    let times = [&earlier["taken_ns"], &json["samples"][0]["time_ns"], &json["samples"][1]["time_ns"], &json["taken_ns"]];
+    assert!(times.map(Value::as_u64).is_sorted() && earlier["taken_ns"].is_u64(), "{times:?}");
     let buffer = &json["managers"][0]["buffers"][0];
     let capacity = figures.buffers[0].capacity_bytes();
     let expected = json!({
