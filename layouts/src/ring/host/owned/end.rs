@@ -96,6 +96,17 @@ where
     (Owned { end: producer, ring: Ring(Arc::clone(&ring)) }, Owned { end: consumer, ring: Ring(ring) })
 }
 
+/// As [`own`], for a ring whose messages are bytes: they need no drop.
+pub(super) fn own_bytes<R, P, C>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C)) -> (Owned<P>, Owned<C>)
+where
+    R: Send + Sync + 'static,
+{
+    own(ring, |ring| {
+        let (producer, consumer) = split(ring);
+        (producer, consumer, ())
+    })
+}
+
 impl<E: Reborrow> Owned<E> {
     /// Returns the bare end.
     #[must_use]

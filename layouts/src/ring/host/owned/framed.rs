@@ -1,4 +1,4 @@
-use super::{Owned, own};
+use super::{Owned, own_bytes};
 use crate::Local;
 use crate::ring::framed::{Boxed, Consumer, Producer, RingIn};
 use crate::ring::{BareSlot, Storage};
@@ -64,9 +64,6 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
     where
         S: Send + 'static,
     {
-        own(self, |ring| {
-            let (producer, consumer) = ring.split();
-            (producer, consumer, ())
-        })
+        own_bytes(self, Self::split)
     }
 }

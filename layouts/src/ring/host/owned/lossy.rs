@@ -1,4 +1,4 @@
-use super::{Owned, own};
+use super::{Owned, own_bytes};
 use crate::ring::Storage;
 use crate::ring::lossy::{Boxed, Reader, RingIn, Writer};
 use crate::{HostWord, Local, RingMessage};
@@ -61,9 +61,6 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         T: Send + 'static,
         S: Send + 'static,
     {
-        own(self, |ring| {
-            let (producer, consumer) = ring.split();
-            (producer, consumer, ())
-        })
+        own_bytes(self, Self::split)
     }
 }

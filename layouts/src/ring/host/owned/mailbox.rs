@@ -1,4 +1,4 @@
-use super::{Owned, own};
+use super::{Owned, own_bytes};
 use crate::ring::mailbox::{Mailbox, Reader, Writer};
 use crate::{Local, RingMessage};
 
@@ -56,9 +56,6 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     where
         T: Send + 'static,
     {
-        own(self, |ring| {
-            let (producer, consumer) = ring.split();
-            (producer, consumer, ())
-        })
+        own_bytes(self, Self::split)
     }
 }

@@ -9,7 +9,7 @@ mod stream;
 
 pub use end::{Owned, Reborrow};
 
-use end::own;
+use end::{own, own_bytes};
 use shared::Consumes as _;
 
 use super::{BareSlot, RingIn, Storage, WordSlot};
