@@ -68,9 +68,8 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             checks.extend(quote_spanned!(ident.span()=> #here::__private::offset(#text, #named, #offset, #declared);));
         }
         checks.extend(quote_spanned!(ident.span()=> #here::__private::no_padding(#text, #named, #offset + #size, #next);));
-        let (open, close) = (quote_spanned!(ty.span()=> <#ty as), quote_spanned!(ty.span()=> >::DESCRIPTOR));
         let writer = writer.or_else(|| options.writer.clone()).map_or_else(String::new, |writer| writer.value());
-        described.extend(quote!(#ident #named [#ty] [#open] [#close] #writer;));
+        described.extend(quote!(#ident #named [#ty] #writer;));
     }
 
     let message = options.message.as_ref().map(|kind| {
@@ -84,19 +83,11 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             }
         }
     });
-    let (names, types) = (fields.iter().map(|field| &field.ident).collect::<Vec<_>>(), fields.iter().map(|field| &field.ty));
     Ok(quote! {
         #lints
         const _: () = {
             #checks
             #whole
-            // Another macro may have changed the fields.
-            fn the_fields_are_all_and_exact(value: &#name) {
-                let #name { #(#names: _),* } = value;
-                #(let _: *const #types = &raw const value.#names;)*
-            }
-            // It is not dead code: an `allow` would be an error where the user forbids that lint.
-            let _ = the_fields_are_all_and_exact;
         };
 
         #path::__shared_layout! { [#lints] #name #text; #described }

@@ -100,29 +100,37 @@ macro_rules! __layout_table_now {
 /// The `Layout` of a struct that derives `SharedLayout`.
 ///
 /// The derive leaves this to a macro because `$crate` is this crate, whatever path the derive was given: an `unsafe impl` may rely on nothing
-/// that a module in the crate's place can replace. `[<T as] [>::DESCRIPTOR]` has the span of the field's type, where a missing layout is
-/// reported.
+/// that a module in the crate's place can replace. So it checks here that the fields are all of the struct's, with their types: another macro may
+/// have changed them after the derive, and a stand-in may call this macro with others.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_layout {
-    ([$($lints:tt)*] $name:ident $text:literal; $($field:ident $named:literal [$($type:tt)*] [$($open:tt)*] [$($close:tt)*] $writer:literal;)+) => {
-        // SAFETY: the compiler gives each field's offset and layout, so any bytes are a valid value. `DeviceBytes::CHECKED`, which every reader of
-        // the bytes evaluates, finds padding and omitted fields.
+    ([$($lints:tt)*] $name:ident $text:literal; $($field:ident $named:literal [$type:ty] $writer:literal;)+) => {
+        // SAFETY: each field of the struct is here, with its own type, which has a layout: any bytes are a valid value. `DeviceBytes::CHECKED`, which
+        // every reader of the bytes evaluates, finds padding.
         $($lints)*
         #[diagnostic::do_not_recommend]
         unsafe impl $crate::Layout for $name {
-            const DESCRIPTOR: $crate::LayoutDescriptor = $crate::LayoutDescriptor::of::<$name>(
-                $text,
-                &[$($crate::Field {
-                    name: $named,
-                    offset: $crate::__private::core::mem::offset_of!($name, $field),
-                    size: $crate::__private::core::mem::size_of::<$($type)*>(),
-                    type_name: $crate::__private::core::stringify!($($type)*),
-                    type_hash: $($open)* $crate::Layout $($close)*.hash,
-                    layout: &$($open)* $crate::Layout $($close)*,
-                    writer: $writer,
-                }),+],
-            );
+            const DESCRIPTOR: $crate::LayoutDescriptor = {
+                fn the_fields_are_all_and_exact(value: &$name) {
+                    let $name { $($field: _),+ } = value;
+                    $(let _: *const $type = &raw const value.$field;)+
+                }
+                // It is not dead code: an `allow` would be an error where the user forbids that lint.
+                let _ = the_fields_are_all_and_exact;
+                $crate::LayoutDescriptor::of::<$name>(
+                    $text,
+                    &[$($crate::Field {
+                        name: $named,
+                        offset: $crate::__private::core::mem::offset_of!($name, $field),
+                        size: $crate::__private::core::mem::size_of::<$type>(),
+                        type_name: $crate::__private::core::stringify!($type),
+                        type_hash: <$type as $crate::Layout>::DESCRIPTOR.hash,
+                        layout: &<$type as $crate::Layout>::DESCRIPTOR,
+                        writer: $writer,
+                    }),+],
+                )
+            };
         }
     };
 }
