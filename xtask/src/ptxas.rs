@@ -58,7 +58,7 @@ pub fn run(file: &Path) -> Result<(), Failure> {
         Some(disassembler) => {
             println!("{}", sass::head());
             for architecture in ARCHITECTURES {
-                let text = crate::answer(&disassembler, &[OsStr::new("-c"), cubin(architecture).as_os_str()])?;
+                let text = crate::answer(&disassembler, &[OsStr::new("-c"), OsStr::new("-hex"), cubin(architecture).as_os_str()])?;
                 faults.extend(sass::report(architecture, &text)?);
             }
         }

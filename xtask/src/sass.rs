@@ -1,6 +1,11 @@
 //! `cargo xtask ptxas`, second part: counts the machine instructions of one batch on the shortest path from the loop that moves payload, through the
 //! publishing fence and the next poll of the rings, back. Counters and clock are the additional instructions of [`TOGETHER`] batches over the kernel
 //! without counters.
+//!
+//! It also checks that a kernel polls its rings while its look at epoch and command is in flight. A machine instruction says in its control bits
+//! which of six barriers its result will release and for which barriers it waits. On the shortest path from the loads of the look to the next poll
+//! of the rings, no instruction may wait for a barrier of these loads: each wait there is one more round trip over the bus. Before sm_90 a shuffle is
+//! a call, which waits for every barrier; those architectures are not checked.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,6 +22,9 @@ const PROCESSED: &str = "+0x58]";
 const HEARTBEAT: &str = "+0x70]";
 const UPDATED: &str = "+0x38]";
 const COMMAND: &str = "+0x10]";
+/// The command's upper half, its sequence number: all that a look uses.
+const SEQUENCE: &str = "+0x14]";
+const EPOCH: &str = "+0x18]";
 const TOGETHER: u64 = 128;
 const COMMAND_POLL_ROUNDS: u64 = 16;
 
@@ -45,15 +53,53 @@ impl Beside {
 
 const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
 
+/// Kernels that look at epoch and command, and the architectures on which they must not wait for the look.
+const LOOKERS: [&str; 9] =
+    ["echo", "echo_split", "echo_flagged", "echo_paired", "echo_aggregated", "echo_bare", "histogram", "transform", "reduce"];
+const INLINE_SHUFFLES: [&str; 2] = ["sm_90", "sm_100"];
+
+#[derive(Debug, Default)]
+struct Instruction {
+    text: String,
+    /// The upper half of its encoding; 0 if the disassembler did not print it.
+    encoding: u64,
+}
+
+impl Instruction {
+    /// Returns the barrier that its result releases, as a bit.
+    const fn sets(&self) -> u64 {
+        let barrier = self.encoding >> 46 & 7;
+        if self.encoding == 0 || barrier == 7 { 0 } else { 1 << barrier }
+    }
+
+    /// Returns the barriers for which it waits, as bits.
+    const fn waits(&self) -> u64 {
+        self.encoding >> 52 & 0x3f
+    }
+
+    fn is_shared_load(&self) -> bool {
+        self.text.starts_with("LD") && self.text.contains("STRONG.SYS")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Block {
-    instructions: Vec<String>,
+    instructions: Vec<Instruction>,
     next: Vec<usize>,
 }
 
 impl Block {
     fn count(&self, is: impl Fn(&str) -> bool) -> u64 {
-        self.instructions.iter().filter(|text| is(text)).count() as u64
+        self.instructions.iter().filter(|instruction| is(&instruction.text)).count() as u64
+    }
+
+    /// Returns the place after the loads of a look, and their barriers: epoch and command, which nothing acquires.
+    fn look(&self) -> Option<(usize, u64)> {
+        let of = |word: &str| self.instructions.iter().position(|one| one.is_shared_load() && one.text.contains(word));
+        let loads = [of(EPOCH)?, of(SEQUENCE).or_else(|| of(COMMAND))?];
+        let after = loads.into_iter().max()? + 1;
+        let acquires = self.instructions[after..].iter().any(|one| one.text.starts_with("CCTL.IVALL"));
+        (!acquires).then(|| (after, loads.iter().fold(0, |barriers, &at| barriers | self.instructions[at].sets())))
     }
 }
 
@@ -75,12 +121,12 @@ fn is_store_of(text: &str, place: &str) -> bool {
     text.starts_with("ST") && text.contains("STRONG.SYS") && text.contains(place)
 }
 
-fn looks(block: &Block) -> bool {
-    let is_load = |text: &&String| text.starts_with("LD") && text.contains("STRONG.SYS");
-    let loads = block.instructions.iter().position(|text| is_load(&text));
+/// Returns the place of a block's poll of the rings.
+fn poll(block: &Block) -> Option<usize> {
+    let at = block.instructions.iter().position(Instruction::is_shared_load)?;
     // The path of the command's poll bypasses the rings.
-    let at_rings = !block.instructions.iter().any(|text| is_load(&text) && text.contains(COMMAND));
-    at_rings && loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
+    let at_rings = !block.instructions.iter().any(|one| one.is_shared_load() && one.text.contains(COMMAND));
+    (at_rings && block.instructions[at..].iter().any(|one| one.text.starts_with("CCTL.IVALL"))).then_some(at)
 }
 
 pub fn parse(text: &str) -> Result<BTreeMap<String, Code>, Failure> {
@@ -99,7 +145,16 @@ impl Code {
         let mut labels = BTreeMap::new();
         let mut jumps = Vec::new();
         let mut falls = true;
+        let mut is_instruction = false;
         for line in body.lines().map(str::trim) {
+            // The second half of an instruction's encoding has a line of its own.
+            if let Some(half) = line.strip_prefix("/* 0x").and_then(|rest| rest.strip_suffix(" */")) {
+                let encoding = u64::from_str_radix(half, 16).map_err(|_| format!("an encoding that is no number: {line}"))?;
+                if let Some(last) = blocks.iter_mut().rev().find_map(|block| block.instructions.last_mut()).filter(|_| is_instruction) {
+                    last.encoding = encoding;
+                }
+                continue;
+            }
             if let Some(label) = line.strip_suffix(':').filter(|label| label.starts_with('.')) {
                 open(&mut blocks, falls);
                 falls = true;
@@ -113,11 +168,12 @@ impl Code {
                 Some(rest) => (true, rest.split_once(' ').map_or("", |(_, text)| text.trim())),
                 None => (false, text.trim()),
             };
-            if text == "NOP" {
+            is_instruction = text != "NOP";
+            if !is_instruction {
                 continue;
             }
             let last = blocks.len() - 1;
-            blocks[last].instructions.push(text.to_owned());
+            blocks[last].instructions.push(Instruction { text: text.to_owned(), encoding: 0 });
             let opcode = text.split(' ').next().unwrap_or_default();
             // Only a diverged warp takes `BRA.DIV`: never after a barrier.
             let leaves = matches!(opcode, "EXIT" | "RET" | "BRX" | "KILL");
@@ -156,6 +212,20 @@ impl Code {
         None
     }
 
+    /// Returns the instructions between the look at epoch and command and the next poll of the rings that wait for the look; `None` without a look,
+    /// its barriers or a path to a poll.
+    fn waits_for_look(&self) -> Option<Vec<&str>> {
+        let (from, (after, barriers)) = self.blocks.iter().enumerate().find_map(|(at, block)| Some((at, block.look()?)))?;
+        let (_, path) = self.way(from, |block| poll(block).is_some())?;
+        let last = &self.blocks[*path.last()?];
+        let between = self.blocks[from].instructions[after..]
+            .iter()
+            .chain(path[..path.len() - 1].iter().flat_map(|&at| &self.blocks[at].instructions))
+            .chain(&last.instructions[..poll(last)?]);
+        let waits = between.filter(|one| one.waits() & barriers != 0).map(|one| &*one.text).collect();
+        (barriers != 0).then_some(waits)
+    }
+
     fn payload_loop(&self) -> Option<(u64, u64, u64, usize)> {
         let loads = |block: &Block| block.count(|text| is_wide(text, "LD"));
         let stores = |block: &Block| block.count(|text| is_wide(text, "ST"));
@@ -180,7 +250,7 @@ impl Code {
             way.extend(rest);
             Some((to + back, way))
         };
-        let (more, way) = self.blocks.iter().filter(|block| looks(block)).filter_map(through).min()?;
+        let (more, way) = self.blocks.iter().filter(|block| poll(block).is_some()).filter_map(through).min()?;
         path.extend(way);
         let fences = path.iter().map(|&at| self.blocks[at].count(is_fence)).sum();
         Some((length + more - self.blocks[payload].instructions.len() as u64, fences))
@@ -251,6 +321,15 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
         }
         if name == "echo_bare" {
             bare = Some(cost.batch());
+        }
+    }
+    for name in LOOKERS.iter().filter(|_| INLINE_SHUFFLES.contains(&architecture)) {
+        match kernels.get(*name).and_then(Code::waits_for_look) {
+            None => faults.push(format!("{name} for {architecture}: expected a look at epoch and command before a poll of the rings, got none")),
+            Some(waits) if !waits.is_empty() => faults.push(format!(
+                "{name} for {architecture}: expected no wait for the look at epoch and command before the poll of the rings, got {waits:?}"
+            )),
+            Some(_) => {}
         }
     }
     let echo = |beside| Cost::of(kernels.get("echo")?, beside);

@@ -73,7 +73,10 @@ impl<'a, W: Word> DeviceSide<'a, W> {
     /// [`command`](Self::command).
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
-        glance.epoch != u64::from(self.epoch) || (glance.command >> 32) as u32 != acted
+        // Only a part of each loaded word is compared. If a whole word were known to be equal, the compiler would replace it by its equal in the
+        // caller's loop, and copy the loaded word to a register of its own where it is loaded: a copy waits for the load, a round trip over the
+        // bus, before the rings can be polled. The epoch's upper half is always 0.
+        glance.epoch as u32 != self.epoch || (glance.command >> 32) as u32 != acted
     }
 
     /// Returns the last command's sequence number, 0 before the first, and its bits.
