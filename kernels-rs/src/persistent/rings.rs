@@ -68,7 +68,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// Messages seen and not yet taken.
     fn waiting(&self) -> u64;
 
-    /// Answers that the host had not popped at the last poll, or more: [`take`](Self::take) polls its index only while few slots are known to be free.
+    /// Answers that the host had not popped at the last poll, or more: [`take`](Self::take) polls its index only if too few slots are known to be free.
     fn known_unread(&self) -> u64;
 
     /// Answers that the host has not popped: loads its index. For lane 0, which may not accept the index, because every lane holds an equal copy.

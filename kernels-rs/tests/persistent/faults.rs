@@ -122,9 +122,13 @@ fn a_kernel_without_a_control_block_writes_nothing() {
 
 #[test]
 fn an_impossible_host_index_is_a_corrupt_fault() {
-    type Spoil = fn(&Rig<'_, Echo, Echo>, u64);
+    type Spoil = fn(&mut Rig<'_, Echo, Echo>, u64);
     let more_sent_than_fit: Spoil = |rig, index| rig.input.producer.tail.store(index, Release);
-    let more_received_than_answered: Spoil = |rig, index| rig.output.consumer.head.store(index, Release);
+    // The kernel uses this index, and polls it, only for an answer.
+    let more_received_than_answered: Spoil = |rig, index| {
+        rig.output.consumer.head.store(index, Release);
+        rig.send(message(0));
+    };
     for start in [0, u64::MAX - 1] {
         for (spoil, wrong) in [
             (more_sent_than_fit, 65),

@@ -173,7 +173,7 @@ fn weakened_accesses_of_echo_split_are_detected() {
 
 #[test]
 fn weakened_accesses_of_echo_flagged_are_detected() {
-    assert_found("echo_flagged", 37, with::echo_flagged);
+    assert_found("echo_flagged", 38, with::echo_flagged);
 }
 
 #[test]

@@ -324,7 +324,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     ///
     /// # Safety
     ///
-    /// As [`ring::Producer::accept`](crate::ring::Producer::accept); or `head` leaves no slot free.
+    /// As [`ring::Producer::accept`](crate::ring::Producer::accept).
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {

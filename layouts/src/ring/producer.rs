@@ -230,7 +230,8 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses; or `head`
+    /// leaves no slot free.
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {
         self.accepted(head)

@@ -35,22 +35,18 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
         // SAFETY: as above; its only producer.
-        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+        let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
+        // Lanes may have read different heads, but must decide alike: with no free slot, the first answer polls for all.
+        let full = output.tail().wrapping_sub(output.capacity() as u64);
+        // SAFETY: frees no slot.
+        unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
         Ok(Self { input, output, seen: 0 })
     }
 
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
-        let mut head = 0;
-        if lanes.lane() == 0 {
-            head = self.output.tail().wrapping_add(self.output.free() as u64).wrapping_sub(self.output.capacity() as u64);
-            if (self.output.free() as u64) < batch {
-                head = self.output.poll();
-            }
-        }
-        let head = lanes.broadcast(head);
         let most = batch.min(self.input.capacity() as u64);
         let width = u64::from(L::WIDTH);
         let mut seen = 0;
@@ -63,11 +59,17 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
                 break;
             }
         }
+        // The lanes see what each of them acquired.
         lanes.barrier();
         self.seen = seen;
-        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that each lane acquired visible to all.
-        let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
-        Ok(seen.min(free as u64))
+        // Only if answers lack slots: the poll is a second round trip. `seen` and the known free slots are equal on every lane.
+        if (self.output.free() as u64) < seen {
+            let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
+            lanes.barrier();
+            // SAFETY: lane 0 polled it; the barrier orders its load before this lane's stores.
+            unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+        }
+        Ok(seen.min(self.output.free() as u64))
     }
 
     #[inline(always)]

@@ -29,9 +29,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
         // SAFETY: as above; its only producer.
-        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+        let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
+        // Lanes may have read different heads, and the host may write an impossible one until the first answer: with no free slot, that answer polls.
+        let full = output.tail().wrapping_sub(output.capacity() as u64);
+        // SAFETY: frees no slot.
+        unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
         Ok(Self { input, output })
     }
 
@@ -44,7 +48,9 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
             if (self.input.available() as u64) < batch {
                 tail = self.input.poll();
             }
-            if (self.output.free() as u64) < batch {
+            // Only if answers could lack slots: in a dry round, or while the ring has room, this poll would be a second round trip after the first.
+            let wanted = tail.wrapping_sub(self.input.head()).min(batch);
+            if (self.output.free() as u64) < wanted {
                 head = self.output.poll();
             }
         }
