@@ -80,6 +80,21 @@ alone! {
         backend.trim(0).expect("idle");
     }
 
+    fn memory_freed_behind_a_kernel_is_out_of_memory_until_the_kernel_ends() with("RINGMEM_DOUBLE_MEMORY" = 64 << 20) {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let allocate = || Buffer::<u8, _>::new(Device::new(&backend, 0), 40 << 20);
+        let mut first = allocate().expect("room");
+        let held = Held::on(&stream);
+        // Its free is queued behind the kernel.
+        first.used_by(&stream).expect("its own stream");
+        drop(first);
+        assert!(matches!(allocate(), Err(Error::OutOfMemory { .. })));
+        held.release();
+        stream.synchronize().expect("the kernel has ended");
+        allocate().expect("freed");
+    }
+
     fn stream_ordered_memory_has_a_ready_ticket() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");

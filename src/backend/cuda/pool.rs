@@ -18,6 +18,8 @@ const ON_A_DEVICE: c_int = 1;
 const NO_ACCESS: c_int = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: c_int = 3;
+/// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
+const WAITS_FOR_FREES: c_int = 3;
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const THRESHOLD: c_int = 4;
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -62,6 +64,11 @@ impl Pool {
         // SAFETY: reads one structure, writes one handle.
         unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
         let pool = Self { calls, handle: Handle(handle) };
+        // By default, an allocation for which the pool has no memory makes its stream wait for another stream's queued free. That free may be behind a
+        // persistent kernel: the caller would wait for the kernel's end instead of getting `OutOfMemory`.
+        let mut never: c_int = 0;
+        // SAFETY: a live pool; reads 32 bits.
+        unsafe { calls.cuMemPoolSetAttribute(handle, WAITS_FOR_FREES, (&raw mut never).cast()) }?;
         let mut value = threshold;
         // SAFETY: a live pool; reads 64 bits.
         unsafe { calls.cuMemPoolSetAttribute(handle, THRESHOLD, (&raw mut value).cast()) }?;

@@ -175,7 +175,7 @@ impl Driver {
 
     pub fn free_ordered(&self, address: u64, block: &Arc<Block>) {
         if let (Some(_), Some(ordered)) = (self.space.remove(address), &block.ordered) {
-            ordered.pool.give_back(&self.devices[block.device as usize], block.len);
+            ordered.pool.give_back(&self.devices[block.device as usize], ordered.take_charge());
             self.unsettled.store(true, Release);
         }
     }

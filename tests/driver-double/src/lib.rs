@@ -9,7 +9,9 @@
 //! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's errors.
 //! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of stream-ordered memory are ordered
 //!    by an event, the legacy rule, or an observation of the host, never by chance.
-//! 8. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
+//! 8. An allocation for which its pool has no memory waits for a queued free of the pool, unless attribute 3 of the pool
+//!    (`REUSE_ALLOW_INTERNAL_DEPENDENCIES`) is 0.
+//! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
 //! Not modelled: speed, pools' addresses, advice on managed memory. In a kernel's host build, only
 //! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.

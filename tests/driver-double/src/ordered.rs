@@ -1,7 +1,7 @@
 //! Stream-ordered memory and its violations. Rules, not the actual execution, define the order: every run finds a violation.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use crate::block::{Block, Kind};
@@ -12,14 +12,20 @@ const FEW: usize = 8;
 
 pub struct Ordered {
     pub pool: Arc<Pool>,
+    /// The bytes that the pool counts as used for it; 0 once they are returned, or another block's.
+    charge: AtomicU64,
     made: OnceLock<Point>,
     is_ready: AtomicBool,
     freed: OnceLock<Ticket>,
 }
 
 impl Ordered {
-    pub const fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, made: OnceLock::new(), is_ready: AtomicBool::new(false), freed: OnceLock::new() }
+    pub const fn new(pool: Arc<Pool>, charge: u64) -> Self {
+        Self { pool, charge: AtomicU64::new(charge), made: OnceLock::new(), is_ready: AtomicBool::new(false), freed: OnceLock::new() }
+    }
+
+    pub fn take_charge(&self) -> u64 {
+        self.charge.swap(0, AcqRel)
     }
 
     pub fn made_at(&self, ticket: &Ticket) {

@@ -1,9 +1,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::block::Block;
 use crate::code::{Answer, Code};
 use crate::device::Device;
+use crate::stream::Ticket;
 
 pub struct Pool {
     pub device: u32,
@@ -20,8 +22,10 @@ pub struct State {
     pub reserved: u64,
     pub reserved_high: u64,
     pub threshold: u64,
-    /// Stored without effect.
+    /// The attributes 1 to 3: event dependencies, opportunistic, internal dependencies. Only the last has an effect.
     pub reuse: [i32; 3],
+    /// Frees that a stream may not have reached.
+    queued_frees: Vec<(Arc<Block>, Ticket)>,
     pub access: u64,
     pub is_destroyed: bool,
 }
@@ -29,8 +33,17 @@ pub struct State {
 impl Pool {
     pub const fn new(device: u32, is_default: bool, limit: u64) -> Self {
         let (used, used_high, reserved, reserved_high) = (0, 0, 0, 0);
-        let state =
-            State { used, used_high, reserved, reserved_high, threshold: 0, reuse: [1; 3], access: 1 << device, is_destroyed: false };
+        let state = State {
+            used,
+            used_high,
+            reserved,
+            reserved_high,
+            threshold: 0,
+            reuse: [1; 3],
+            queued_frees: Vec::new(),
+            access: 1 << device,
+            is_destroyed: false,
+        };
         Self { device, is_default, limit, state: Mutex::new(state), moves: [const { AtomicU64::new(0) }; 2] }
     }
 
@@ -46,6 +59,25 @@ impl Pool {
         state.used_high = state.used_high.max(used);
         state.reserved_high = state.reserved_high.max(state.reserved);
         Ok(())
+    }
+
+    pub fn queued_free(&self, block: &Arc<Block>, ticket: &Ticket) {
+        let mut state = self.state();
+        state.queued_frees.retain(|(_, ticket)| !ticket.at.is_done());
+        state.queued_frees.push((Arc::clone(block), ticket.clone()));
+    }
+
+    /// Attribute 3, on by default: an allocation without memory takes what a queued free will release, and its stream waits for that free. Returns
+    /// the charge of the freed block, which becomes the new one's, and the free; `None` if the attribute is off or no free is large enough.
+    pub fn take_from_queued_free(&self, bytes: u64) -> Option<(u64, Ticket)> {
+        let mut state = self.state();
+        if state.reuse[2] == 0 {
+            return None;
+        }
+        let at = state.queued_frees.iter().position(|(block, ticket)| block.len >= bytes && !ticket.at.is_done())?;
+        let (block, ticket) = state.queued_frees.swap_remove(at);
+        let charge = block.ordered.as_ref()?.take_charge();
+        (charge > 0).then_some((charge, ticket))
     }
 
     pub fn give_back(&self, device: &Device, bytes: u64) {

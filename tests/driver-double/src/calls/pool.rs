@@ -62,12 +62,15 @@ fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, s
     }
     let device = &driver.devices[pool.device as usize];
     let len = bytes as u64;
-    pool.take(device, len)?;
-    let undo = |_: &Code| pool.give_back(device, len);
+    let (charge, after) = match pool.take(device, len) {
+        Ok(()) => (len, None),
+        Err(error) => pool.take_from_queued_free(len).map(|(charge, free)| (charge, Some(free))).ok_or(error)?,
+    };
+    let undo = |_: &Code| pool.give_back(device, charge);
     let mut block = Block::new(Kind::Ordered, pool.device, len).inspect_err(undo)?;
-    block.ordered = Some(Ordered::new(Arc::clone(&pool)));
+    block.ordered = Some(Ordered::new(Arc::clone(&pool), charge));
     let block = Arc::new(block);
-    driver.engine.queue(stream, Operation::Allocate(Arc::clone(&block)), None).inspect_err(undo)?;
+    driver.engine.queue(stream, Operation::Allocate(Arc::clone(&block)), after).inspect_err(undo)?;
     // SAFETY: caller's promise.
     unsafe { give(address, driver.space.place(&block)) }
 }
@@ -119,7 +122,11 @@ calls! {
             return Err(Code::INVALID_VALUE);
         };
         driver.space.resolve(address, 1)?;
-        driver.engine.queue(stream, Operation::Free { address, block }, None).map(drop)
+        let ticket = driver.engine.queue(stream, Operation::Free { address, block: Arc::clone(&block) }, None)?;
+        if let Some(ordered) = &block.ordered {
+            ordered.pool.queued_free(&block, &ticket);
+        }
+        Ok(())
     }
 
     Init fn cuDeviceGetDefaultMemPool(pool: *mut usize, device: i32) |driver| {
