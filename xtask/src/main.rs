@@ -3,6 +3,7 @@
 mod bare_metal;
 mod check;
 mod compare;
+mod doc_kernels;
 mod gpu_bundle;
 mod image;
 mod instructions;
@@ -34,6 +35,7 @@ cargo xtask COMMAND
   ptx-check [FILE]          memory operations, traps and local memory of the PTX against kernels-rs/ptx/memory-operations.txt
   ptx-check --bless [FILE]  rewrites that table
   ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
+  doc-kernels               compiles the kernels in code blocks of READMEs, guide and rustdoc for nvptx64
   ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and of kernels-rs, where nvdisasm is
                             there, few instructions a batch
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
@@ -51,7 +53,7 @@ cargo xtask COMMAND
   mutants --sample [SEED]   runs as many as fit five minutes with the build, in a random order
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
-  RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
+  RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, `doc-kernels` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
   RINGMEM_PTXAS                  the assembler for `ptxas`, before PATH and Python's site-packages";
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["ptx-check", "--planted"] => planted::run(),
         ["ptx-check", "--bless", file] => bless_file(file.as_ref()),
         ["ptx-check", file] if !file.starts_with('-') => check_file(file.as_ref()),
+        ["doc-kernels"] => doc_kernels::run(),
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
