@@ -1,16 +1,16 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use ringmem_kernels::ABI;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::Chunk;
-use ringmem_kernels::{ABI, Batch, Handler, Lanes, Launch, Single, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
-use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
+use ringmem_layouts::{ControlBlock, HostWord, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::machine::{run_image, unmapped};
 use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape, until};
-use crate::traced::{self, Traced, handled, trace};
+use crate::traced::{echo, trace};
 
 fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault>) {
     let shape = Shape::default();
@@ -27,7 +27,7 @@ fn an_abi_mismatch_faults_and_stores_both_hashes() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     rig.block.abi.store(!ABI.hash, Relaxed);
-    let (states, _) = trace(&mut rig, &Device::new([memory.range()]), traced::echo(), |_| {});
+    let (states, _) = trace(&mut rig, &Device::new([memory.range()]), echo(), |_| {});
     assert_eq!((states, rig.end()), (vec![State::Faulted], (State::Faulted, 1, Some(Fault::Abi))));
     assert_eq!((rig.snapshot().abi, rig.snapshot().abi_seen), (!ABI.hash, ABI.hash));
 }
@@ -141,7 +141,7 @@ fn an_impossible_host_index_is_a_corrupt_fault() {
             let shape = Shape { start, batch: 128, ..Shape::default() };
             let memory = shape.memory::<Echo, Echo>();
             let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-            let (states, _) = trace(&mut rig, &Device::new([memory.range()]), traced::echo(), |rig| {
+            let (states, _) = trace(&mut rig, &Device::new([memory.range()]), echo(), |rig| {
                 rig.command(Command::ACTIVATE);
                 spoil(rig, start.wrapping_add(wrong));
                 rig.until_state(State::Faulted);
@@ -161,7 +161,7 @@ fn an_idle_kernel_faults_after_its_deadline() {
         let device = Device::with_manual_clock([memory.range()]);
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         rig.launch.idle_ns = 1_000_000;
-        let (states, _) = trace(&mut rig, &device, traced::echo(), |rig| {
+        let (states, _) = trace(&mut rig, &device, echo(), |rig| {
             rig.until_state(State::Ready);
             before.iter().for_each(|&command| rig.command(command));
             rig.until_beats(2);
@@ -183,7 +183,7 @@ fn messages_and_commands_extend_the_deadline() {
     let device = Device::with_manual_clock([memory.range()]);
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     rig.launch.idle_ns = 1_000;
-    trace(&mut rig, &device, traced::echo(), |rig| {
+    trace(&mut rig, &device, echo(), |rig| {
         for round in 0..10 {
             rig.until_beats(2);
             device.advance(900);
@@ -209,7 +209,7 @@ fn a_full_output_ring_lets_the_deadline_expire() {
     let device = Device::with_manual_clock([memory.range()]);
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     rig.launch.idle_ns = 1_000;
-    trace(&mut rig, &device, traced::echo(), |rig| {
+    trace(&mut rig, &device, echo(), |rig| {
         rig.send(message(0));
         rig.send(message(1));
         rig.command(Command::DRAIN);
@@ -232,91 +232,11 @@ fn a_deadline_beyond_u64_max_causes_no_fault() {
     device.advance(u64::MAX - 1_000);
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     rig.launch.idle_ns = LIMIT.as_nanos() as u64;
-    trace(&mut rig, &device, traced::echo(), |rig| {
+    trace(&mut rig, &device, echo(), |rig| {
         rig.command(Command::ACTIVATE);
         rig.send(message(3));
         assert_eq!(rig.receive(), message(3));
         rig.command(Command::TERMINATE);
     });
     assert_eq!(rig.end(), (State::Terminated, 0, None));
-}
-
-struct Foreign;
-
-impl<M: Machine> Handler<M, Single<'_>> for Foreign {
-    type Input = Echo;
-    type Output = Echo;
-
-    unsafe fn answer(&mut self, _: &Single<'_>, _: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
-        unreachable!("it is sent nothing")
-    }
-}
-
-#[test]
-fn a_handler_abi_replaces_the_default_abi() {
-    for (asked, end) in [(!ABI.hash, (State::Terminated, 0, None)), (ABI.hash, (State::Faulted, 1, Some(Fault::Abi)))] {
-        let shape = Shape::default();
-        let memory = shape.memory::<Echo, Echo>();
-        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-        rig.block.abi.store(asked, Relaxed);
-        trace(
-            &mut rig,
-            &Device::new([memory.range()]),
-            |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-                // SAFETY: as `handled`.
-                unsafe { persistent(machine, lanes, &Launch { abi: !ABI.hash, ..*launch }, &mut Foreign) }
-            },
-            |rig| {
-                rig.control.command(Command::TERMINATE);
-            },
-        );
-        assert_eq!((rig.end(), rig.snapshot().abi_seen), (end, !ABI.hash));
-    }
-}
-
-struct Fragile;
-
-impl<M: Machine> Handler<M, Single<'_>> for Fragile {
-    type Input = Echo;
-    type Output = Echo;
-
-    unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
-        for index in 0..batch.len() {
-            // SAFETY: below the length, and there is one lane.
-            unsafe {
-                batch.exchange(index, |message, answer| {
-                    assert!(message.words[0] != u64::MAX, "the test's handler panics");
-                    *answer = *message;
-                });
-            }
-        }
-        0
-    }
-}
-
-#[test]
-fn a_panicking_handler_leaves_a_panic_fault() {
-    let shape = Shape { batch: 1, ..Shape::default() };
-    let memory = shape.memory::<Echo, Echo>();
-    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    let (states, panicked) = trace(&mut rig, &Device::new([memory.range()]), handled(Fragile), |rig| {
-        rig.command(Command::ACTIVATE);
-        rig.send(message(1));
-        assert_eq!(rig.receive(), message(1));
-        until("it is counted", || rig.snapshot().processed == 1);
-        rig.send(Echo { words: [u64::MAX; 8] });
-        rig.until_state(State::Faulted);
-    });
-    assert!(panicked);
-    assert_eq!(states, [State::Ready, State::Active, State::Faulted]);
-    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Panic)));
-    assert_eq!((rig.snapshot().processed, rig.received()), (1, vec![]), "the message that broke it was not answered");
-}
-
-#[test]
-fn a_single_thread_is_a_one_lane_warp() {
-    let device = Device::new([]);
-    let lanes = Single(&device);
-    assert_eq!((Single::WIDTH, lanes.lane(), lanes.group()), (1, 0, 0));
-    assert_eq!((lanes.broadcast(5), lanes.sum(5), lanes.ballot(true), lanes.ballot(false)), (5, 5, 1, 0));
 }

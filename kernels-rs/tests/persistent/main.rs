@@ -5,6 +5,7 @@ mod echo;
 mod faults;
 mod flagged;
 mod grid;
+mod handlers;
 mod histogram;
 mod image;
 mod lifecycle;

@@ -165,10 +165,14 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         })
     }
 
-    pub fn run_image<R>(&mut self, name: &str, more: &[u64], device: &Device, host: impl FnOnce(&mut Self) -> R) -> R {
+    /// Of a persistent kernel of the image.
+    pub fn arguments(&self, more: &[u64]) -> Vec<u64> {
         let Launch { controls, epoch, idle_ns, batch, .. } = self.launch;
-        let mut arguments = vec![controls, u64::from(epoch), idle_ns, batch];
-        arguments.extend_from_slice(more);
+        [&[controls, u64::from(epoch), idle_ns, batch], more].concat()
+    }
+
+    pub fn run_image<R>(&mut self, name: &str, more: &[u64], device: &Device, host: impl FnOnce(&mut Self) -> R) -> R {
+        let arguments = self.arguments(more);
         let (result, ended) = self.run(move || run_image(name, &arguments, device), host);
         ended.expect("the kernel does not panic");
         result
@@ -232,6 +236,19 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     pub fn until_beats(&self, times: u64) {
         let begun = self.snapshot().heartbeat;
         until("the heart beats", || self.snapshot().heartbeat >= begun + times);
+    }
+
+    /// The states of all stores to the state word, each of which follows from the one before.
+    pub fn states(&self, written: &[u64]) -> Vec<State> {
+        let mut last = State::Created;
+        let state = |word: &u64| {
+            assert_eq!(word >> 32, u64::from(self.launch.epoch), "the state carries its epoch");
+            let next = State::from_word(*word).expect("a known state");
+            assert!(last.may_become(next), "{last:?} -> {next:?}");
+            last = next;
+            next
+        };
+        written.iter().map(state).collect()
     }
 
     pub fn end(&self) -> (State, u32, Option<Fault>) {

@@ -116,13 +116,5 @@ pub fn trace<I: RingMessage, O: RingMessage>(
         kernel.run(&Traced(device), &Single(device), &launch);
     };
     let ((), ended) = rig.run(watched, host);
-    let mut last = State::Created;
-    let states = written.into_iter().map(|word| {
-        assert_eq!(word >> 32, u64::from(launch.epoch), "the state carries its epoch");
-        let next = State::from_word(word).expect("a known state");
-        assert!(last.may_become(next), "{last:?} -> {next:?}");
-        last = next;
-        next
-    });
-    (states.collect(), ended.is_err())
+    (rig.states(&written), ended.is_err())
 }

@@ -158,7 +158,7 @@ impl Run<'_> {
         more: &[u64],
         host: impl FnOnce(&mut Rig<'_, I, O>, &Watch) -> Result<u64, String>,
     ) -> Heard {
-        let arguments = arguments(rig, more);
+        let arguments = rig.arguments(more);
         self.hold(device, &[arguments], |watch| {
             rig.control.command(Command::ACTIVATE);
             let processed = host(rig, watch)?;
@@ -175,7 +175,7 @@ impl Run<'_> {
         reader: &Reader<'_>,
     ) -> Heard {
         rigs.iter_mut().for_each(|rig| _ = rig.control.command(Command::ACTIVATE));
-        let groups: Vec<_> = rigs.iter().map(|rig| arguments(rig, more)).collect();
+        let groups: Vec<_> = rigs.iter().map(|rig| rig.arguments(more)).collect();
         self.hold_read(device, &groups, Some(reader), |watch| {
             let mut last = 0;
             watch.until("the last answer", |progress| {
@@ -240,10 +240,6 @@ fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
         }
     }
     Ok(pairs.len() as u64)
-}
-
-fn arguments<I: RingMessage, O: RingMessage>(rig: &Rig<'_, I, O>, more: &[u64]) -> Vec<u64> {
-    [&[rig.launch.controls, rig.launch.epoch.into(), rig.launch.idle_ns, rig.launch.batch], more].concat()
 }
 
 fn end<I: RingMessage, O: RingMessage>(rig: &mut Rig<'_, I, O>, watch: &Watch, processed: u64) -> Heard {
@@ -365,7 +361,7 @@ pub fn echo_aggregated(run: &Run<'_>) -> Heard {
         let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
         let mut rigs = [Rig::<Echo, Echo>::new(&memories[0], shape), Rig::<Echo, Echo>::new(&memories[1], shape)];
         rigs.iter_mut().zip(0..).for_each(|(rig, group)| aggregated::joins(rig, &shared, group));
-        let groups: Vec<_> = rigs.iter().map(|rig| arguments(rig, &[shared.memory.address()])).collect();
+        let groups: Vec<_> = rigs.iter().map(|rig| rig.arguments(&[shared.memory.address()])).collect();
         run.hold(&device, &groups, |watch| {
             let mut receiver = shared.receiver();
             let (mut sent, mut answered) = ([0; GROUPS], [0; GROUPS]);

@@ -15,6 +15,13 @@ pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
     DEVICE.run(&PTX, name, arguments, host, 32, arguments[0]).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
+/// Runs something; returns also what lanes stored to a word meanwhile.
+pub fn recorded<R>(word: u64, run: impl FnOnce() -> R) -> (R, Vec<u64>) {
+    DEVICE.record(word);
+    let result = run();
+    (result, DEVICE.recorded(word))
+}
+
 /// None: a kernel on a device cannot refuse unmapped addresses.
 pub fn unmapped<T, const N: usize>(rows: [T; N]) -> impl Iterator<Item = T> {
     rows.into_iter().take(0)

@@ -32,7 +32,6 @@ mod slots;
 mod split;
 #[path = "../persistent/telemetry.rs"]
 mod telemetry;
-#[path = "../persistent/traced.rs"]
 mod traced;
 #[path = "../persistent/transform.rs"]
 mod transform;

@@ -42,7 +42,7 @@ mod memory;
 mod syntax;
 mod token;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringmem_layouts::image::KernelHost;
 
@@ -66,7 +66,7 @@ impl Device {
     /// Makes loads of memory that holds this byte, unwritten by lanes, a [`Kind::Unwritten`] fault.
     #[must_use]
     pub fn with_poison(self, byte: u8) -> Self {
-        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).poison = Some(byte);
+        self.lock().poison = Some(byte);
         self
     }
 
@@ -74,6 +74,22 @@ impl Device {
     #[must_use]
     pub fn peer(&self) -> Self {
         Self { memory: Arc::clone(&self.memory), seed: self.seed, is_peer: !self.is_peer }
+    }
+
+    /// Records what lanes store to the word at a host address, until [`recorded`](Self::recorded). A store of a part of the word counts as that part,
+    /// with zeros around it.
+    pub fn record(&self, word: u64) {
+        self.lock().recorded.insert(word, Vec::new());
+    }
+
+    /// Ends the record of a word, and returns the values in the order of the stores.
+    #[must_use]
+    pub fn recorded(&self, word: u64) -> Vec<u64> {
+        self.lock().recorded.remove(&word).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, memory::Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `grid` numbers the launch.

@@ -41,7 +41,7 @@ impl Hasher for Hash {
     }
 }
 
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -133,6 +133,8 @@ pub struct Memory {
     faults: Vec<(u64, Fault)>,
     next_block: u32,
     pub poison: Option<u8>,
+    /// Values stored to words, by host address.
+    pub recorded: Map<u64, Vec<u64>>,
     delayed: Vec<u64>,
     random: Random,
 }
@@ -598,6 +600,9 @@ impl Memory {
     }
 
     fn carry(&mut self, order: &View, access: &Access, value: u64, before: Option<Released>) {
+        if let Some(recorded) = self.recorded.get_mut(&(access.granule() * 8)) {
+            recorded.push(value << (access.shift() * 8));
+        }
         let Strength::Strong(scope) = access.order.strength else {
             self.released.remove(&access.host());
             return;

@@ -2,7 +2,7 @@
 
 mod host;
 
-use ringmem_ptx_machine::Image;
+use ringmem_ptx_machine::{Device, Image};
 
 use host::{Memory, assemble, run_blocks};
 
@@ -136,4 +136,18 @@ fn a_later_store_to_adjacent_bytes_does_not_delay_released_ones() {
         memory.set(48, 1);
         assert!(is_seen && low == 7, "{low}");
     });
+}
+
+#[test]
+fn recorded_stores_are_in_program_order_until_they_are_taken() {
+    let body = "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra $end;\nst.relaxed.sys.b64 [%rd1], 1;\nst.relaxed.sys.b64 [%rd1+8], 2;\nst.relaxed.sys.b32 [%rd1+4], 3;\n\
+                fence.acq_rel.sys;\natom.relaxed.sys.add.u64 %rd4, [%rd1], 4;";
+    let image = Image::parse(&text(body)).unwrap_or_else(|fault| panic!("{fault}"));
+    let (device, memory) = (Device::new(1), Memory::zeroed(8));
+    let run = || device.run(&image, "f", &[memory.address()], &memory, 2, 1).unwrap_or_else(|fault| panic!("{fault}"));
+    device.record(memory.address());
+    run();
+    assert_eq!(device.recorded(memory.address()), [1, 3 << 32, 3 << 32 | 5]);
+    run();
+    assert!(device.recorded(memory.address()).is_empty());
 }
