@@ -1,4 +1,5 @@
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::thread;
@@ -7,7 +8,7 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::{Chunk, Counted};
 use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
-use ringmem_layouts::control::{Command, State};
+use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{RingMessage, TelemetryBuffer};
 use ringmem_ptx_machine::{Device as Gpu, Image};
@@ -102,6 +103,39 @@ impl KernelHost for Reading<'_> {
     }
     fn now_ns(&self) -> u64 {
         0
+    }
+    fn pause(&self, times: u32) {
+        self.device.pause(times);
+    }
+}
+
+/// A device with a fact about the host's words, which is checked whenever the machine accesses memory, also after the kernel's last store. A fact
+/// reads first what the kernel writes last.
+pub struct Spy<F> {
+    device: Device,
+    holds: F,
+    has_failed: AtomicBool,
+}
+
+impl<F: Fn() -> bool + Sync> Spy<F> {
+    pub fn new(device: Device, holds: F) -> Self {
+        Self { device, holds, has_failed: AtomicBool::new(false) }
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed)
+    }
+}
+
+impl<F: Fn() -> bool + Sync> KernelHost for Spy<F> {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        if !(self.holds)() {
+            self.has_failed.store(true, Relaxed);
+        }
+        self.device.translate(address, bytes)
+    }
+    fn now_ns(&self) -> u64 {
+        self.device.now_ns()
     }
     fn pause(&self, times: u32) {
         self.device.pause(times);
@@ -206,6 +240,11 @@ impl Run<'_> {
     }
 }
 
+/// Whether a record differs from the last one, which it replaces, without another sequence number.
+fn is_torn(last: &mut Option<TelemetryBuffer<u64>>, seen: TelemetryBuffer<u64>) -> bool {
+    last.replace(seen).is_some_and(|last| last.sequence == seen.sequence && last != seen)
+}
+
 /// Sends messages through two index rings; with `beats`, each after as many heartbeats. `is_done` inspects an answer's work.
 fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
     rig: &mut Rig<'_, I, O>,
@@ -225,11 +264,10 @@ fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
                 sent += 1;
                 progress();
             }
-            if let Ok(seen) = rig.telemetry.snapshot() {
-                if last.is_some_and(|last| last.sequence == seen.sequence && last != seen) {
-                    return Some(None);
-                }
-                last = Some(seen);
+            if let Ok(seen) = rig.telemetry.snapshot()
+                && is_torn(&mut last, seen)
+            {
+                return Some(None);
             }
             rig.receiver.pop().ok().map(Some)
         })?;
@@ -244,9 +282,32 @@ fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
 
 fn end<I: RingMessage, O: RingMessage>(rig: &mut Rig<'_, I, O>, watch: &Watch, processed: u64) -> Heard {
     rig.control.command(Command::DRAIN);
-    watch.until("the end", |_| (rig.state() == Some(State::Terminated)).then_some(()))?;
-    let counted = rig.snapshot().processed;
-    if counted == processed { Ok(()) } else { Err(format!("{counted} of {processed} messages are counted")) }
+    ended(rig, watch, State::Terminated, processed)
+}
+
+/// A host that sees a final state sees all that the kernel wrote before it: its counters and its last record.
+fn ended<I: RingMessage, O: RingMessage>(rig: &Rig<'_, I, O>, watch: &Watch, state: State, processed: u64) -> Heard {
+    watch.until("the end", |_| (rig.state() == Some(state)).then_some(()))?;
+    let (counted, record) = (rig.snapshot().processed, rig.telemetry.snapshot());
+    match record {
+        Err(torn) => Err(format!("the last record is torn: {torn}")),
+        Ok(record) if (counted, record.processed) != (processed, processed) => {
+            Err(format!("{counted} of {processed} messages are counted, {} in the last record", record.processed))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+fn obeyed<I: RingMessage, O: RingMessage>(rig: &mut Rig<'_, I, O>, watch: &Watch, command: Command, state: State) -> Heard {
+    rig.control.command(command);
+    watch.until("an acknowledgement", |_| rig.control.acknowledged().then_some(()))?;
+    if rig.state() == Some(state) { Ok(()) } else { Err(format!("{command:?} is acknowledged in {:?}", rig.state())) }
+}
+
+/// Until the kernel has polled for commands several times.
+fn beats<I: RingMessage, O: RingMessage>(rig: &Rig<'_, I, O>, watch: &Watch) -> Heard {
+    let begun = rig.snapshot().heartbeat;
+    watch.until("heartbeats", |_| (rig.snapshot().heartbeat >= begun + 64).then_some(()))
 }
 
 fn echoes(count: u64) -> Vec<(Echo, Echo)> {
@@ -262,6 +323,78 @@ pub fn echo(run: &Run<'_>) -> Heard {
         run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
     Ok(())
+}
+
+/// Commands and faults, by `echo`.
+pub fn life(run: &Run<'_>) -> Heard {
+    paused(run)?;
+    drained_behind_a_full_output(run)?;
+    faulted(run)
+}
+
+/// A host that sees
+///
+/// 1. the acknowledgement of a command sees its state, of which `states` has one for each command;
+/// 2. a final state sees the last record;
+/// 3. an even sequence number sees the fields of no later record.
+fn serve_echo(run: &Run<'_>, shape: Shape, states: &[State], host: impl FnOnce(&mut Rig<'_, Echo, Echo>, &Watch) -> Heard) -> Heard {
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let (block, telemetry, last) = (rig.block, rig.telemetry, Mutex::new(None));
+    let spy = Spy::new(Device::new([memory.range()]), || {
+        let (acknowledged, commanded) = (block.command_seen.load(Acquire), block.command.load(Relaxed) >> 32);
+        let state = State::from_word(block.state.load(Acquire));
+        let expected = acknowledged.checked_sub(1).filter(|_| acknowledged == commanded).and_then(|last| states.get(last as usize));
+        // The kernel writes nothing meanwhile.
+        let record = telemetry.sequence.load_acquire().is_multiple_of(2).then(|| telemetry.snapshot().expect("it is even"));
+        let is_last = record.is_some_and(|record| record.processed == block.processed.load(Relaxed));
+        let is_torn = record.is_some_and(|record| is_torn(&mut last.lock().expect("no panic"), record));
+        !is_torn && expected.is_none_or(|expected| state == Some(*expected)) && (is_last || !state.is_some_and(State::has_ended))
+    });
+    let arguments = rig.arguments(&[]);
+    run.hold(&spy, &[arguments], |watch| host(&mut rig, watch))?;
+    if spy.has_failed() { Err("an acknowledgement, a final state or a record is seen too early".to_owned()) } else { Ok(()) }
+}
+
+fn paused(run: &Run<'_>) -> Heard {
+    serve_echo(run, Shape::default(), &[State::Active, State::Paused, State::Active], |rig, watch| {
+        obeyed(rig, watch, Command::ACTIVATE, State::Active)?;
+        exchange(rig, watch, 0, &echoes(20), |_| true)?;
+        obeyed(rig, watch, Command::PAUSE, State::Paused)?;
+        let counted = rig.snapshot().processed;
+        (0..4).for_each(|id| rig.sender.push(message(id)).expect("room"));
+        beats(rig, watch)?;
+        if (counted, rig.received().len()) != (20, 0) {
+            return Err(format!("{counted} of 20 messages are counted, or a paused kernel answers"));
+        }
+        obeyed(rig, watch, Command::ACTIVATE, State::Active)?;
+        echoed(watch, 4, |_, _| rig.receiver.pop().ok())?;
+        rig.control.command(Command::TERMINATE);
+        ended(rig, watch, State::Terminated, 24)
+    })
+}
+
+fn drained_behind_a_full_output(run: &Run<'_>) -> Heard {
+    serve_echo(run, FEW, &[], |rig, watch| {
+        (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
+        obeyed(rig, watch, Command::DRAIN, State::Draining)?;
+        beats(rig, watch)?;
+        if rig.state() != Some(State::Draining) {
+            return Err(format!("{:?} with messages in the input ring", rig.state()));
+        }
+        echoed(watch, MANY, |_, _| rig.receiver.pop().ok())?;
+        ended(rig, watch, State::Terminated, MANY)
+    })
+}
+
+fn faulted(run: &Run<'_>) -> Heard {
+    serve_echo(run, Shape::default(), &[], |rig, watch| {
+        obeyed(rig, watch, Command::ACTIVATE, State::Active)?;
+        rig.input.producer.tail.store(65, Release);
+        ended(rig, watch, State::Faulted, 0)?;
+        let faults = rig.snapshot().faults();
+        if faults == (1, Some(Fault::Corrupt)) { Ok(()) } else { Err(format!("an impossible tail: {faults:?}")) }
+    })
 }
 
 pub fn echo_split(run: &Run<'_>) -> Heard {

@@ -30,6 +30,7 @@ mod rig;
 mod slots;
 #[path = "../persistent/split.rs"]
 mod split;
+mod stores;
 #[path = "../persistent/telemetry.rs"]
 mod telemetry;
 mod traced;

@@ -1,12 +1,9 @@
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use ringmem_kernels::probe::{self, mode};
 use ringmem_layouts::HostWord;
-use ringmem_layouts::image::KernelHost;
 
-use crate::conversations::{Heard, Run};
+use crate::conversations::{Heard, Run, Spy};
 use crate::memory::{Bytes, Device};
 use crate::reader::Reader;
 
@@ -39,40 +36,16 @@ pub fn ping_pong(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
-/// Reads the words whenever the machine accesses memory, also after the kernel's last store.
-struct Spy<'s> {
-    device: Device,
-    memory: &'s Bytes,
-    count: u64,
-    is_early: AtomicBool,
-}
-
-impl KernelHost for Spy<'_> {
-    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        let (to, from) = words(self.memory);
-        if to[0].load(Acquire) != 0 && from[1].load(Relaxed) != self.count - 1 {
-            self.is_early.store(true, Relaxed);
-        }
-        self.device.translate(address, bytes)
-    }
-    fn now_ns(&self) -> u64 {
-        self.device.now_ns()
-    }
-    fn pause(&self, times: u32) {
-        self.device.pause(times);
-    }
-}
-
 pub fn publish(run: &Run<'_>) -> Heard {
     for (mode, count) in MODES.into_iter().flat_map(|mode| [1, 2, 35].map(|count| (mode, count))) {
         let memory = Bytes::zeroed(probe::BYTES as usize);
-        let spy = Spy { device: Device::new([memory.range()]), memory: &memory, count, is_early: AtomicBool::new(false) };
         let (to, from) = words(&memory);
+        let spy = Spy::new(Device::new([memory.range()]), || to[0].load(Acquire) == 0 || from[1].load(Relaxed) == count - 1);
         from[1].store(u64::MAX, Relaxed);
         run.hold(&spy, &[vec![memory.address(), count, mode]], |watch| {
             watch.until("the time", |_| (to[0].load(Acquire) != 0).then_some(()))
         })?;
-        if spy.is_early.load(Relaxed) || from[1].load(Relaxed) != count - 1 {
+        if spy.has_failed() || from[1].load(Relaxed) != count - 1 {
             return Err("the time is seen before the last number".to_owned());
         }
     }

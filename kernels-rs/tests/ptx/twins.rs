@@ -206,3 +206,35 @@ fn weakened_accesses_of_the_probes_are_detected() {
     assert_found("ping_pong", 16, probes::ping_pong);
     assert_found("publish", 59, probes::publish);
 }
+
+/// What is stored behind a fence, by its offset from a register, and that of another store from the same register: two words of the control block,
+/// and a record's first field and its sequence number.
+const PUBLISHED: [(&str, u64, u64); 4] = [("state", 64, 72), ("acknowledgement", 72, 64), ("fields", 8, 0), ("sequence", 0, 8)];
+
+#[test]
+fn lost_fences_before_states_and_records_are_detected() {
+    let (first, body) = text_of("echo");
+    let is_store = |at: usize, offset: u64, other: u64| {
+        let stores = |line: &str, offset| line.contains("st.relaxed.sys") && address(line).is_some_and(|found| found.1 == offset);
+        let Some((register, _)) = address(body[at]).filter(|_| stores(body[at], offset)) else { return false };
+        body.iter().any(|line| stores(line, other) && address(line) == Some((register, other)))
+    };
+    let image = Image::parse(ptx()).unwrap_or_else(|fault| panic!("{fault}"));
+    for seed in 0..PASSES {
+        assert_eq!(with::life(&Run { image: &image, kernel: "echo", seed }), Ok(()), "echo itself, seed {seed}");
+    }
+    let mut missed = Vec::new();
+    for (word, offset, other) in PUBLISHED {
+        let fences: Vec<usize> = (0..body.len() - 1).filter(|at| body[*at].contains("fence.") && is_store(at + 1, offset, other)).collect();
+        assert!(!fences.is_empty(), "{word}: the rule finds no line");
+        for (form, fence) in [("removed", ""), ("gpu", "fence.acq_rel.gpu;")] {
+            let text = |(n, line)| if n >= first && fences.contains(&(n - first)) { fence } else { line };
+            let lines: Vec<&str> = ptx().lines().enumerate().map(text).collect();
+            let image = Image::parse(&lines.join("\n")).unwrap_or_else(|fault| panic!("{word}: {fault}"));
+            if (0..SEEDS).all(|seed| with::life(&Run { image: &image, kernel: "echo", seed }).is_ok()) {
+                missed.push((word, form));
+            }
+        }
+    }
+    assert_eq!(missed, []);
+}
