@@ -68,13 +68,17 @@ fn the_output_depth_falls_when_the_host_pops_the_answers() {
 
 #[test]
 fn telemetry_without_messages_has_no_latency_minimum() {
-    let shape = Shape::default();
-    let memory = shape.memory::<Echo, Echo>();
-    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| rig.command(Command::DRAIN));
-    let seen = rig.telemetry.snapshot().expect("nobody writes any more");
-    assert_eq!((seen.processed, seen.latency_min(), seen.latency_max_ns), (0, None, 0));
-    assert!(seen.sequence.is_multiple_of(2) && seen.sequence > 0, "it was written all the same");
+    for ending in [Command::DRAIN, Command::TERMINATE, Command::from_bits_retain(16)] {
+        let shape = Shape::default();
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        // Before the launch: the first idle record comes later.
+        rig.control.command(ending);
+        rig.run_image("echo", &[], &Device::new([memory.range()]), |_| {});
+        let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+        assert_eq!((seen.processed, seen.latency_min(), seen.latency_max_ns), (0, None, 0));
+        assert!(seen.sequence.is_multiple_of(2) && seen.sequence > 0, "it was written all the same");
+    }
 }
 
 #[test]
