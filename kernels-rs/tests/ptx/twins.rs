@@ -95,8 +95,8 @@ const TURN: &str = "ld.acquire.sys.b64 [0]";
 const UNSEEN: &[Unseen] = &[
     // Strong stores, which the machine keeps behind the loads before them.
     (&["echo_paired"], &[(HEAD, &[1])], &["relaxed"]),
-    // The lane has loaded the same command before, at system scope; no data belong to it.
-    (SERVERS, &[(COMMAND, &[1])], &["weak", "gpu", "relaxed"]),
+    // No data belong to the command.
+    (SERVERS, &[(COMMAND, &[1])], &["relaxed"]),
     // Only lane 0 writes answers, after the handler's own barriers.
     (&["histogram", "reduce"], &[("bar.warp.sync", &[4])], &["removed"]),
     // Flags of the output ring are read and cleared before `Ready`; none was raised.

@@ -2,8 +2,9 @@
 //!
 //! 1. Two lanes: vector clocks compare accesses of the same bytes. Unordered ones are a race, unless both are
 //!    reads, or both are strong and in each other's scope.
-//! 2. The host writes, a lane reads: a weak or sub-system-scope load of a byte that changed since it was last
-//!    seen is unordered, if the byte was unchanged after the last host write that the lane's acquires cover.
+//! 2. The host writes, a lane reads: a weak or sub-system-scope load of a byte that the host changed is unordered, if the byte was
+//!    seen unchanged after the last host write that the lane's acquires cover. A system-scope load that sees the change does not
+//!    order it.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a
 //!    fence of system scope; relaxed stores of system scope become visible in any order. A host that is
 //!    notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
@@ -76,6 +77,9 @@ struct Granule {
     first: u64,
     last: u64,
     line: u32,
+    /// The bytes that the host changed last, and when they were last seen unchanged.
+    changed: u8,
+    before: u64,
     /// What the host had acquired at most, when its value was first seen.
     host: Option<Arc<Clock>>,
     records: Vec<Record>,
@@ -192,6 +196,11 @@ const fn spread(mask: u8) -> u64 {
         byte += 1;
     }
     bits
+}
+
+/// A bit for each byte that is not 0.
+fn bytes_of(value: u64) -> u8 {
+    (0..8).filter(|byte| value >> (byte * 8) & 0xff != 0).fold(0, |mask, byte| mask | 1 << byte)
 }
 
 fn read(place: NonNull<u8>, bytes: u8) -> u64 {
@@ -386,6 +395,7 @@ impl Memory {
         let granule = self.page(number);
         granule.seen = hidden.bytes & bits;
         granule.known = hidden.mask;
+        granule.changed &= !hidden.mask;
         (granule.first, granule.last, granule.host) = (0, now, None);
     }
 
@@ -497,7 +507,10 @@ impl Memory {
         let granule = self.page(access.granule());
         let compared = spread(mask & granule.known & !hidden_mask);
         let changed = (raw ^ granule.seen) & compared != 0;
-        if changed && !access.is_system() && granule.last > order.clock.host {
+        if changed {
+            (granule.changed, granule.before) = (bytes_of((raw ^ granule.seen) & compared), granule.last);
+        }
+        if mask & !hidden_mask & granule.changed != 0 && !access.is_system() && granule.before > order.clock.host {
             let seen = if granule.line == 0 { String::new() } else { format!(" by line {}", granule.line) };
             return Err(Fault::new(
                 Kind::Race,
@@ -638,6 +651,7 @@ impl Memory {
         let granule = self.page(access.granule());
         granule.seen = value << shift & bits;
         granule.known = mask;
+        granule.changed &= !mask;
         (granule.first, granule.last, granule.line, granule.host) = (0, now, access.line, None);
     }
 

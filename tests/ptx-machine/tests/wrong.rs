@@ -228,6 +228,33 @@ fn an_ended_block_is_not_ordered_before_others_of_its_grid() {
 }
 
 #[test]
+fn a_relaxed_load_does_not_order_a_weaker_load_of_the_word() {
+    let wait = "st.relaxed.sys.b64 [%rd1], 1;\n$wait:\nld.relaxed.sys.b64 %rd4, [%rd1+512];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\n\
+                @LATER";
+    let ended = |body: &str, seed| {
+        let memory = Memory::zeroed(256);
+        let ended = run_blocks(&image(body), &memory, seed, 1, 1, || {
+            assert!(memory.waits_for(0, 1));
+            memory.set(64, 1);
+        });
+        ended[0].clone().map_err(|fault| (fault.kind, fault.line))
+    };
+    for seed in SEEDS {
+        for later in ["ld.b64 %rd5, [%rd1+512];", "ld.relaxed.gpu.b64 %rd5, [%rd1+512];", "ld.b8 %r2, [%rd1+512];"] {
+            assert_eq!(ended(&wait.replace("@LATER", later), seed), Err((Kind::Race, FIRST + 5)), "{later}");
+            assert_eq!(
+                ended(&wait.replace("relaxed.sys.b64 %rd4", "acquire.sys.b64 %rd4").replace("@LATER", later), seed),
+                Ok(()),
+                "{later}"
+            );
+            assert_eq!(ended(&wait.replace("@LATER", &format!("fence.acq_rel.sys;\n{later}")), seed), Ok(()), "{later}");
+        }
+        // The host changed the first byte alone.
+        assert_eq!(ended(&wait.replace("@LATER", "ld.b32 %r2, [%rd1+516];"), seed), Ok(()));
+    }
+}
+
+#[test]
 fn an_acquire_of_another_word_does_not_order_host_writes() {
     let wait = "st.relaxed.sys.b64 [%rd1], 1;\n$wait:\nld.relaxed.sys.b64 %rd4, [%rd1+512];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\nld.acquire.sys.b64 %rd5, [%rd1+520];\n\
                 ld.b64 %rd6, [%rd1+768];";
