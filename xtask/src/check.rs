@@ -14,7 +14,7 @@ use crate::module::{Function, Operation};
 pub use crate::module::{Module, is_panic, readable};
 use crate::{Failure, loops};
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 14] = [
     "ld.acquire.sys",
     "ld.relaxed.sys",
     "st.relaxed.sys",
@@ -27,6 +27,8 @@ const COLUMNS: [&str; 12] = [
     "scan",
     "ld.wide",
     "st.wide",
+    "bar.warp",
+    "vote",
 ];
 
 type Counts = [u64; COLUMNS.len()];
@@ -119,6 +121,8 @@ fn counts(function: &Function, module: &Module) -> Counts {
             "trap" => 7,
             "ld" if is_wide(opcode) => 10,
             "st" if is_wide(opcode) => 11,
+            "bar" if has("warp") => 12,
+            "vote" => 13,
             "call" if operation.callee().is_some_and(|name| panics.contains(&*name)) => 7,
             _ => continue,
         };
@@ -161,7 +165,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Memory operations per kernel in the PTX beside this file; `cargo xtask ptx-check --bless` writes it.")?;
         writeln!(f, "# atom.gpu: only on counters in device memory. trap: traps, and calls of functions that trap.")?;
-        writeln!(f, "# ld.wide, st.wide: 16 bytes at once.")?;
+        writeln!(f, "# ld.wide, st.wide: 16 bytes at once. bar.warp: between the accesses of different lanes.")?;
         writeln!(
             f,
             "# Loops that look at shared words: wait reads the clock too, scan has to end by itself; kernels-rs/src/lib.rs lists them."
@@ -233,7 +237,7 @@ mod tests {
         let module = module(GOOD);
         assert!(rules(&module).is_empty());
         let table = Table::of(&module);
-        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let again = Table::parse(&table.to_string()).unwrap();
         assert_eq!(again.0, table.0);
         assert!(against(&module, &again).is_empty());
@@ -306,10 +310,18 @@ mod tests {
         let body =
             "\tld.v4.b32 \t{%r1, %r2, %r3, %r4}, [%rd1];\n\tst.global.v2.b64 \t[%rd2], {%rd3, %rd4};\n\tld.v2.b32 \t{%r1, %r2}, [%rd1];";
         let wide = module(body);
-        assert_eq!(Table::of(&wide).0["kernel"][10..], [1, 1]);
+        assert_eq!(Table::of(&wide).0["kernel"][10..12], [1, 1]);
         let narrow = module(&body.replace("v4.b32", "v4.b16").replace("st.global.v2.b64", "st.global.b64"));
         let found: Vec<String> = against(&narrow, &Table::of(&wide)).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["kernel: expected 1 x ld.wide, got 0", "kernel: expected 1 x st.wide, got 0"]);
+    }
+
+    #[test]
+    fn a_lost_barrier_or_vote_is_an_error() {
+        let whole = module("\tbar.warp.sync -1;\n\tvote.sync.ballot.b32 \t%r1, %p1, -1;\n\tbar.sync 0;");
+        assert_eq!(Table::of(&whole).0["kernel"][12..], [1, 1]);
+        let found: Vec<String> = against(&module(""), &Table::of(&whole)).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["kernel: expected 1 x bar.warp, got 0", "kernel: expected 1 x vote, got 0"]);
     }
 
     #[test]
