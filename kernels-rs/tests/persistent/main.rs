@@ -8,6 +8,7 @@ mod grid;
 mod handlers;
 mod histogram;
 mod image;
+mod lanes;
 mod lifecycle;
 mod machine;
 mod memory;

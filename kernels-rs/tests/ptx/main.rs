@@ -1,4 +1,5 @@
-//! The suites of `persistent` over PTX, on a machine that checks it.
+//! The suites of `persistent` over PTX, on a machine that checks it. Tests of the host's handlers and lanes are not here, unless they share a file
+//! with others.
 
 #[path = "../persistent/aggregated.rs"]
 mod aggregated;
