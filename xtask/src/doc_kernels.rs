@@ -63,7 +63,9 @@ pub fn run() -> Result<(), Failure> {
     for file in files()? {
         let text = crate::read(&crate::root().join(&file))?;
         let blocks = blocks(&text, file.ends_with(".rs")).into_iter().filter(|block| block.is_device_code());
-        packages.extend(blocks.zip(1..).map(|(block, number)| Package::new(&file, number, block)));
+        for (block, number) in blocks.zip(1..) {
+            packages.push(Package::new(&file, number, block)?);
+        }
     }
     if packages.is_empty() {
         return Err("no code block contains a kernel: `kernels! {` in README.md was expected".into());
@@ -150,7 +152,7 @@ fn shown(line: &str) -> &str {
 
 impl Block {
     fn is_device_code(&self) -> bool {
-        self.lines.iter().any(|line| DEVICE.iter().any(|device| line.contains(device)))
+        is_device_code(self.lines.iter().map(String::as_str))
     }
 
     /// Its lines, with an empty line for each of the host.
@@ -170,6 +172,10 @@ impl Block {
     }
 }
 
+fn is_device_code<'l>(mut lines: impl Iterator<Item = &'l str>) -> bool {
+    lines.any(|line| DEVICE.iter().any(|device| line.contains(device)))
+}
+
 /// Whether an item or statement begins here, rather than continues.
 fn begins(line: &str) -> bool {
     line.starts_with(|first: char| !first.is_whitespace() && !"})]{".contains(first)) && !line.starts_with("where")
@@ -187,10 +193,13 @@ struct Package {
 }
 
 impl Package {
-    fn new(file: &str, number: usize, block: Block) -> Self {
+    fn new(file: &str, number: usize, block: Block) -> Result<Self, Failure> {
+        if !is_device_code(block.on_device().into_iter()) {
+            return Err(format!("{file}:{}: a kernel must be an item at the first column, outside of `fn main`", block.first).into());
+        }
         let place: String = file.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         // The number of the block in its file: a line number would change with each edit, and leave a build behind.
-        Self { name: format!("block-{place}-{number}"), file: file.to_owned(), block }
+        Ok(Self { name: format!("block-{place}-{number}"), file: file.to_owned(), block })
     }
 
     fn manifest(&self) -> String {
@@ -278,7 +287,7 @@ let backend = HostBackend::builder()
         let [block] = &blocks(PAGE, false)[..] else { panic!("one block of Rust") };
         assert!(block.is_device_code());
         let page: Vec<&str> = PAGE.lines().collect();
-        let package = Package::new("page.md", 1, Block { first: block.first, lines: block.lines.clone() });
+        let package = Package::new("page.md", 1, Block { first: block.first, lines: block.lines.clone() }).unwrap();
         let source = package.source();
         let kept: Vec<usize> = source.lines().zip(1..).skip(1).filter(|(line, _)| !line.is_empty()).map(|(_, number)| number).collect();
         let text_of = |number: usize| source.lines().nth(number - 1).unwrap();
@@ -303,6 +312,14 @@ let backend = HostBackend::builder()
         let page = "```\nunsafe fn send<M: Machine>(machine: &M) {}\n\nlet mut ring = 7;\nassert_eq!(ring,\n    7,\n);\n// SAFETY: above.\nunsafe { send(&Host) }\n```\n";
         let [block] = &blocks(page, false)[..] else { panic!("one block") };
         assert_eq!(block.on_device(), ["unsafe fn send<M: Machine>(machine: &M) {}", "", "", "", "", "", "", ""]);
+    }
+
+    #[test]
+    fn a_kernel_among_statements_is_an_error() {
+        let [block] = blocks("```\nfn main() {\n    kernels! {\n    }\n}\n```\n", false).try_into().unwrap();
+        assert!(block.is_device_code());
+        let why = Package::new("page.md", 1, block).map(|_| ()).unwrap_err().to_string();
+        assert_eq!(why, "page.md:2: a kernel must be an item at the first column, outside of `fn main`");
     }
 
     #[test]
@@ -331,8 +348,8 @@ let backend = HostBackend::builder()
 
     #[test]
     fn errors_name_the_documentation() {
-        let block = Block { first: 7, lines: Vec::new() };
-        let packages = [Package::new("docs/guide/kernel.md", 2, block)];
+        let block = Block { first: 7, lines: vec!["kernels! {}".to_owned()] };
+        let packages = [Package::new("docs/guide/kernel.md", 2, block).unwrap()];
         let said = "error\n --> block-docs-guide-kernel-md-2/docs/guide/kernel.md:9:5";
         assert_eq!(as_documentation(said, &packages), "error\n --> docs/guide/kernel.md:9:5");
     }
