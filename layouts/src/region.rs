@@ -202,6 +202,7 @@ impl Plan {
         header.size.store(self.end);
         header.abi.store(abi);
         header.count.store(self.entries.len() as u64);
+        header._reserved.iter().for_each(|word| word.store(0));
         // SYNC POINT: region laid out. Pairs with entries.
         W::publish_all([(&header.magic, MAGIC)]);
         Ok(())
@@ -308,6 +309,22 @@ mod tests {
             assert!(matches!(entries::<HostWord>(base, 1700, 9), Err(AttachError::TooSmall { needed: 1780, got: 1700 })));
             assert!(matches!(plan.write::<HostWord>(base, 1779, 9), Err(AttachError::TooSmall { .. })));
         }
+    }
+
+    #[test]
+    fn write_overwrites_every_word_of_the_header_and_of_its_entries() {
+        let (mut memory, base) = region();
+        memory.0.fill(0xFF);
+        let mut plan = Plan::new();
+        plan.place(kind::CONTROL, 128, 128).unwrap();
+        plan.place(kind::INPUT_RING, 500, 128).unwrap();
+        // SAFETY: as above; 4096 bytes of any value.
+        unsafe { plan.write::<HostWord>(base, 4096, 9) }.unwrap();
+        // SAFETY: as above; the header and two entries.
+        let words: &[u64; 16] = unsafe { base.cast().as_ref() };
+        let header = [MAGIC, VERSION, 1780, 9, 2, 0, 0, 0];
+        assert_eq!(words[..8], header);
+        assert_eq!(words[8..], [kind::CONTROL, 1152, 128, 0, kind::INPUT_RING, 1280, 500, 0]);
     }
 
     #[test]
