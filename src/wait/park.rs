@@ -161,3 +161,45 @@ pub(crate) fn wake_sleepers(word: &HostWord) {
         Os.wake(word);
     }
 }
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Acquire;
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+    use std::{format, fs, thread};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn eventually(fact: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The ends that call this sleep at most 100 ms at a time, which hides a lost wake-up: this sleep has no limit.
+    #[test]
+    fn wake_sleepers_ends_a_sleep_without_a_limit() {
+        let (word, (asleep, is_asleep)) = (Arc::new(HostWord::new(1)), channel());
+        let slept = Arc::clone(&word);
+        let sleeper = thread::spawn(move || {
+            asleep.send(rustix::thread::gettid().as_raw_nonzero()).expect("the test");
+            while slept.load(Acquire) >> 32 == 0 {
+                Os.wait(&slept, 0, None);
+            }
+        });
+        let state = format!("/proc/self/task/{}/stat", is_asleep.recv_timeout(LIMIT).expect("the thread"));
+        let is_in_futex =
+            || fs::read_to_string(&state).is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")));
+        eventually("the thread sleeps", is_in_futex);
+        wake_sleepers(&word);
+        eventually("the thread is awake", || sleeper.is_finished());
+        assert_eq!(word.load(Acquire), 1 << 32 | 1, "one wake-up; a sleeper strikes itself off");
+        wake_sleepers(&HostWord::new(7 << 32));
+    }
+}

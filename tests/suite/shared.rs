@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures::executor::block_on;
 use ringmem::error::ConfigError;
 
 use ringmem::attach::{AttachError, Corrupt};
@@ -387,6 +388,22 @@ fn a_consumer_waits_for_the_successor_of_a_killed_process() {
     }
 }
 
+/// Only some calls ask the system; those between them repeat the last finding, for the owner that it was about.
+#[test]
+fn a_killed_peer_stays_disconnected_until_a_successor_attaches() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut worker = Worker::start("three", &memory, None);
+    let consumer = memory.consumer::<u64>().unwrap();
+    eventually("it has attached", || consumer.peer_state() == OwnerState::Alive);
+    worker.kill();
+    eventually("the death to be seen", || consumer.is_disconnected());
+    assert_eq!((0..200).filter(|_| !consumer.is_disconnected()).count(), 0);
+    let successor = memory.producer::<u64>().unwrap();
+    assert_eq!((0..200).filter(|_| consumer.is_disconnected()).count(), 0);
+    drop(successor);
+    assert!(consumer.is_disconnected());
+}
+
 #[test]
 fn a_peer_that_was_killed_before_this_end_attached_is_absent() {
     let memory = Memory::create::<u64>(4).unwrap();
@@ -464,6 +481,72 @@ fn a_successor_repairs_wait_words_of_a_dead_predecessor() {
     let _producer = memory.producer::<u64>().unwrap();
     file.read_exact_at(&mut word, consumers_asleep).unwrap();
     assert_eq!(u64::from_ne_bytes(word), 9 << 32 | 1, "once by the one that left, once by the one that came");
+}
+
+/// The words at which the consumer and the producer of a ring sleep. In their low half they count sleepers, in their high half wake-ups. An end of
+/// shared memory sleeps at most 100 ms, so a lost wake-up would only be slow: these tests read the words.
+const CONSUMERS_ASLEEP: u64 = RING + 16;
+const PRODUCERS_ASLEEP: u64 = RING + 128 + 16;
+
+/// Counts one sleeper at `word`, and runs `act`; returns how many wake-ups it made.
+fn wake_ups<R>(file: &File, word: u64, act: impl FnOnce() -> R) -> (u64, R) {
+    file.write_all_at(&1_u64.to_ne_bytes(), word).unwrap();
+    let result = act();
+    let mut found = [0; 8];
+    file.read_exact_at(&mut found, word).unwrap();
+    (u64::from_ne_bytes(found) >> 32, result)
+}
+
+#[test]
+fn an_end_that_attaches_or_is_dropped_wakes_a_sleeping_peer() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    let (woken, end) = wake_ups(&file, CONSUMERS_ASLEEP, || memory.producer::<u64>().unwrap());
+    assert_eq!((woken, wake_ups(&file, CONSUMERS_ASLEEP, || drop(end)).0), (1, 1), "a producer");
+    let (woken, end) = wake_ups(&file, PRODUCERS_ASLEEP, || memory.consumer::<u64>().unwrap());
+    assert_eq!((woken, wake_ups(&file, PRODUCERS_ASLEEP, || drop(end)).0), (1, 1), "a consumer");
+    let (woken, end) = wake_ups(&file, CONSUMERS_ASLEEP, || memory.untyped_producer().unwrap());
+    assert_eq!((woken, wake_ups(&file, CONSUMERS_ASLEEP, || drop(end)).0), (1, 1), "an untyped producer");
+    let (woken, end) = wake_ups(&file, PRODUCERS_ASLEEP, || memory.untyped_consumer().unwrap());
+    assert_eq!((woken, wake_ups(&file, PRODUCERS_ASLEEP, || drop(end)).0), (1, 1), "an untyped consumer");
+}
+
+#[test]
+fn an_untyped_end_wakes_a_sleeping_peer_with_each_transfer() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    let (mut sink, mut source) = (memory.untyped_producer().unwrap(), memory.untyped_consumer().unwrap());
+    for _ in 0..3 {
+        assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || sink.push(&[7; 16])), (1, Ok(2)));
+        assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || source.peek(0, &mut [0; 16])), (0, Ok(2)), "a peek frees nothing");
+        assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || source.release(2)), (1, ()));
+    }
+    assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || sink.push(&[])), (0, Ok(0)));
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || source.release(1)), (0, ()), "there is nothing to release");
+}
+
+#[test]
+fn a_waiting_end_of_shared_memory_wakes_a_sleeping_peer_with_each_transfer() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    let how = WaitStrategy::Sleep { polls: 0 };
+    let (mut sender, mut receiver) =
+        (memory.producer::<u64>().unwrap().into_waiting(how), memory.consumer::<u64>().unwrap().into_waiting(how));
+    assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || sender.try_send(1).is_ok()), (1, true));
+    assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || sender.send(2).is_ok()), (1, true));
+    assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || block_on(sender.send_async(3)).is_ok()), (1, true));
+    assert_eq!(wake_ups(&file, CONSUMERS_ASLEEP, || sender.with_end(|end| end.push(4)).is_ok()), (1, true));
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.try_recv()), (1, Ok(1)));
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.recv()), (1, Ok(2)));
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || block_on(receiver.recv_async())), (1, Ok(3)));
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.with_end(Consumer::pop)), (1, Ok(4)));
+    // Its attempts may have published or released what an earlier call left.
+    let late = || Some(Instant::now());
+    let (woken, waited) = wake_ups(&file, PRODUCERS_ASLEEP, || receiver.wait(late(), |_| None::<Result<(), ()>>));
+    assert!(woken > 0 && waited.is_err(), "{woken}: {waited:?}");
+    assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.recv_deadline(Instant::now())), (1, Err(RecvError::Timeout)));
+    assert!(wake_ups(&file, CONSUMERS_ASLEEP, || drop(sender)).0 > 0);
+    assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use ringmem::error::OperationFault;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Ticket};
 use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Unified, UnifiedBuffer};
 use ringmem::stream::{Kernels, Metrics, Module, Traffic};
 use ringmem::{Error, Image};
 use ringmem_kernels::{ABI, IMAGE};
@@ -60,6 +61,25 @@ fn metrics_count_bytes_time_and_bandwidth_per_direction() {
     let uploads = backend.counters().uploads;
     assert_eq!((uploads.count, uploads.bytes), (3 + 1, 30_000 + 8000), "the backend counts the one over the host as both of its halves");
     drop((near, next, other, host, second, nothing));
+}
+
+#[test]
+fn metrics_count_prefetches_apart_from_uploads_and_downloads() {
+    let backend = build(builder().link(link()));
+    let stream = stream(&backend);
+    stream.measure().expect("the host backend has a clock");
+    let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 10_000).expect("room");
+    let managed = stream.prefetch(managed, Some(0)).expect("it is queued").ordered();
+    let managed = stream.prefetch(managed, None).expect("it is queued").ordered();
+    let metrics = metrics(&stream);
+    let nothing = Traffic::default();
+    assert_eq!((metrics.prefetches, metrics.uploads, metrics.downloads), (traffic(2, 20_000, 4000), nothing, nothing));
+    let counters = backend.counters();
+    let none = (0, 0);
+    let [prefetches, uploads, downloads] =
+        [counters.prefetches, counters.uploads, counters.downloads].map(|count| (count.count, count.bytes));
+    assert_eq!((prefetches, uploads, downloads), ((2, 20_000), none, none));
+    drop(managed);
 }
 
 #[test]
