@@ -4,7 +4,7 @@
 //! more.
 //!
 //! 1. A [named](crate::channel::Builder::publish) channel's calls write its figures to a [`Page`] in a file. No thread writes it: while the
-//!    channel makes no calls, the page is unchanged.
+//!    channel makes no calls, the page is unchanged: [`Figures::idle_for_ns`] tells for how long.
 //! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, it
 //!    stores all figures. High-water marks are the largest values of these samples. Messages of a batch are counted by the next call.
 //! 3. The round trip, from a send to the receipt of its answer, is measured for one message at a time. The kernel must answer each message

@@ -360,6 +360,22 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_is_idle_a_second_after_its_last_sample() {
+        const SECOND: u64 = 1_000_000_000;
+        let (mut publisher, view) = published("idle");
+        let read = || view.read().expect("no writer");
+        assert_eq!(read().idle_for_ns(), None, "no sample");
+        sample(&mut publisher, 1, [1, 0]);
+        let sampled = now();
+        for ago in [0, SECOND / 2, SECOND, 5 * SECOND] {
+            publisher.page().sampled_ns.store(sampled - ago, Relaxed);
+            let figures = read();
+            assert_eq!(figures.idle_for_ns(), figures.age_ns.filter(|&age| age > SECOND), "{ago}");
+            assert!(ago < SECOND || figures.idle_for_ns() >= Some(ago), "{figures:?}");
+        }
+    }
+
+    #[test]
     fn each_measured_round_trip_is_counted() {
         const TRIPS: u64 = 2 * RoundTrips::BUCKETS as u64;
         let (mut publisher, view) = published("trips");

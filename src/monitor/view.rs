@@ -17,6 +17,9 @@ use crate::telemetry::TRIES;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
 
+/// A channel in use calls more often; a loop that waits polls at least every millisecond.
+const IDLE_AFTER_NS: u64 = 1_000_000_000;
+
 /// A published page, mapped read-only.
 ///
 /// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
@@ -72,7 +75,7 @@ pub struct Figures {
     pub kernel: String,
     /// Time since the publication. `None` for this and other times in the future.
     pub open_for_ns: Option<u64>,
-    /// Time since the last sample.
+    /// Time since the last sample; see [`idle_for_ns`](Self::idle_for_ns).
     pub age_ns: Option<u64>,
     /// Time from the heartbeat's change to the last sample.
     pub quiet_for_ns: Option<u64>,
@@ -246,6 +249,13 @@ impl Figures {
             _ if quiet > 0 => Verdict::Quiet { for_ns: quiet },
             _ => Verdict::Alive,
         }
+    }
+
+    /// Returns the time since the channel's last call, if that was over a second ago; at most 10 ms more than that. Only calls write samples, so
+    /// all figures but [`sent`](Self::sent) and [`received`](Self::received) describe that time: the kernel may have answered since.
+    #[must_use]
+    pub fn idle_for_ns(&self) -> Option<u64> {
+        self.age_ns.filter(|&age| age > IDLE_AFTER_NS)
     }
 
     /// Returns the kernel's condition at the last sample, by the host's rings.

@@ -29,9 +29,10 @@ pub(super) fn lines(region: &Region) -> Vec<String> {
 fn channel(region: &Region, figures: &Figures, is_live: bool) -> Vec<String> {
     let Figures { pid, control, telemetry, rings: [input, output], high_water, round_trips, .. } = figures;
     let dead = if is_live { "" } else { ", ended: these are its last figures" };
+    let idle = figures.idle_for_ns().map_or_else(String::new, |ns| format!(", as of the last call, {} ago", time(Some(ns))));
     let mut lines = vec![
         format!("{}: kernel {}, process {pid}{dead}", name(region), figures.kernel),
-        format!("  state        {}: {}", state(figures), figures.conclusion()),
+        format!("  state        {}: {}{idle}", state(figures), figures.conclusion()),
         format!("  epoch        {} in the kernel, {} set by the host", control.kernel_epoch(), control.epoch),
         format!(
             "  heartbeat    {}, unchanged for {} at the last sample, {} ago",
@@ -136,7 +137,7 @@ pub(super) fn json(region: &Region) -> Value {
                 "kind": "channel", "path": path, "name": name(region), "pid": figures.pid, "live": is_live, "kernel": figures.kernel,
                 "state": state(figures), "conclusion": figures.conclusion().to_string(),
                 "epoch": control.epoch, "kernel_epoch": control.kernel_epoch(),
-                "heartbeat": control.heartbeat, "quiet_for_ns": figures.quiet_for_ns, "age_ns": figures.age_ns, "open_for_ns": figures.open_for_ns,
+                "idle_for_ns": figures.idle_for_ns(), "heartbeat": control.heartbeat, "quiet_for_ns": figures.quiet_for_ns, "age_ns": figures.age_ns, "open_for_ns": figures.open_for_ns,
                 "sent": figures.sent, "received": figures.received, "messages_per_s": region.rate,
                 "input": indices(input, Some(high_water[0])), "output": indices(output, Some(high_water[1])),
                 "round_trip_ns": { "count": round_trips.count(), "p50": percentile(50), "p90": percentile(90), "p99": percentile(99) },

@@ -112,7 +112,7 @@ fn draw(frame: &mut Frame<'_>, regions: &[Region], selected: &mut TableState, ha
     let [table, figures, keys] =
         Layout::vertical([Constraint::Length(rows), Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
     let bad = if has_colours { Style::new().fg(Color::Red) } else { Style::new() };
-    let widths = [8, 0, 10, 9, 9, 9].map(|width| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
+    let widths = [8, 0, 12, 9, 9, 9].map(|width| if width == 0 { Constraint::Fill(1) } else { Constraint::Length(width) });
     let head = Row::new(["pid", "name", "state", "msg/s", "waiting", "p99"]).style(Modifier::BOLD);
     let rows = regions.iter().map(|region| Row::new(cells(region)).style(if is_bad(region) { bad } else { Style::new() }));
     frame.render_stateful_widget(Table::new(rows, widths).header(head).row_highlight_style(Modifier::REVERSED), table, selected);
@@ -134,7 +134,11 @@ fn cells(region: &Region) -> [String; 6] {
         Err(_) => ["unreadable".to_owned(), String::new(), String::new()],
         Ok(Reading::Ring(ring)) => ["ring".to_owned(), waiting([ring.indices.fill().ok(), None]), String::new()],
         Ok(Reading::Channel { figures, is_live }) => {
-            let state = if *is_live { report::state(figures) } else { "dead".to_owned() };
+            let state = match figures.idle_for_ns() {
+                _ if !*is_live => "dead".to_owned(),
+                Some(ns) if !figures.control.kernel_state().is_some_and(State::has_ended) => format!("idle {}", report::time(Some(ns))),
+                _ => report::state(figures),
+            };
             let p99 = figures.round_trips.percentile(99).map_or_else(String::new, |ns| report::time(Some(ns)));
             [state, waiting(figures.rings.map(|ring| ring.fill().ok())), p99]
         }

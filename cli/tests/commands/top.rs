@@ -111,6 +111,24 @@ fn json_has_an_object_per_reading() {
     assert!(child.wait().expect("a child").success());
 }
 
+/// Its last sample has messages that the kernel answers afterwards.
+#[test]
+fn the_figures_of_a_channel_without_calls_are_shown_with_their_age() {
+    let channel = channel("quiet");
+    let path = path("quiet");
+    until("a second has passed since the last call", || {
+        let region = &execute(["top", text(&path), "--once", "--json"]).json()["regions"][0];
+        region["idle_for_ns"].as_u64().is_some_and(|ns| ns > 1_000_000_000)
+    });
+    let ran = execute(["top", text(&path), "--once"]);
+    let state = ran.out.lines().find(|line| line.starts_with("  state        active: ")).unwrap_or_default();
+    assert!(state.contains(", as of the last call, ") && state.ends_with(" s ago"), "{ran:?}");
+    let pty = live(&path);
+    // The conclusion has "idle:".
+    pty.until("idle ");
+    drop((pty, channel));
+}
+
 #[test]
 fn a_channel_of_a_dead_process_is_marked() {
     let channel = channel("alive");
