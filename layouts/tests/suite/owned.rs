@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringmem_layouts::Local;
 use ringmem_layouts::ring::lossy::ReadError;
-use ringmem_layouts::ring::mailbox::New;
+use ringmem_layouts::ring::mailbox::{LatestError, New};
 use ringmem_layouts::ring::{
     End, OverflowPolicy, Owned, Pop, PopError, Push, PushError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc,
 };
@@ -229,6 +229,40 @@ fn framed_lossy_and_mailbox_ends_move_between_threads() {
     assert_eq!(reader.with(|end| end.take_new()), Ok(New { version: 3, value: 2, skipped: 2 }));
 }
 
+/// The same calls on the ends of `split` and of `into_ends`.
+macro_rules! overwritten {
+    ($lossy:expr, $mailbox:expr) => {{
+        let (mut writer, mut reader) = $lossy;
+        writer.push(1);
+        writer.push_slice(&[2, 3]);
+        let mut batch = writer.batch(8);
+        batch.push(4);
+        batch.push(5);
+        drop(batch);
+        let mut values = [0; 2];
+        let seen = (reader.latest(), reader.pop(), reader.lost(), reader.peek(), reader.pop_slice(&mut values), values);
+        assert_eq!(seen, (Ok((5, 5)), Err(ReadError::Overrun { lost: 1 }), 1, Ok(2), Ok(2), [2, 3]));
+        assert_eq!((reader.skip(1), reader.pop(), reader.pop()), (1, Ok(5), Err(ReadError::Empty)));
+        assert_eq!((writer.len(), writer.capacity(), reader.len(), reader.is_disconnected()), (4, 4, 0, false));
+
+        let (mut writer, mut reader) = $mailbox;
+        assert_eq!((reader.latest(), reader.changed(), reader.version()), (Err(LatestError::Empty), false, 0));
+        (0..3).for_each(|value| writer.publish(value));
+        assert_eq!((reader.latest(), reader.changed(), reader.version(), writer.version()), (Ok((3, 2)), true, 3, 3));
+        assert_eq!(reader.take_new(), Ok(New { version: 3, value: 2, skipped: 2 }));
+        assert_eq!((reader.take_new(), reader.changed(), reader.is_disconnected()), (Err(LatestError::Empty), false, false));
+        drop(writer);
+        assert!(reader.is_disconnected());
+    }};
+}
+
+#[test]
+fn owned_ends_of_overwritten_rings_have_the_methods_of_borrowed_ones() {
+    let (mut ring, mut mailbox) = (lossy::Ring::<u64, 4>::new(), mailbox::Mailbox::<u64>::new());
+    overwritten!(ring.split(), mailbox.split());
+    overwritten!(lossy::bounded::<u64>(4), mailbox::channel::<u64>());
+}
+
 #[test]
 fn bounded_rounds_the_capacity_up() {
     let (mut producer, mut consumer) = spsc::bounded::<u64>(3);
@@ -247,12 +281,12 @@ fn bounded_rounds_the_capacity_up() {
     assert_eq!((many.capacity(), many.clone().push(1), many.push(2)), (8, Ok(()), Ok(())));
     assert_eq!(one.try_iter().collect::<Vec<_>>(), [1, 2]);
     let (mut writer, mut reader) = lossy::bounded::<u64>(2);
-    (0..3).for_each(|value| writer.publish(value));
-    assert_eq!((reader.follow(), reader.follow()), (Ok(Err(lossy::Overrun { lost: 1 })), Ok(Ok(1))));
+    (0..3).for_each(|value| writer.push(value));
+    assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 1 }), Ok(1)));
     let (mut writer, mut reader) = mailbox::channel::<u64>();
-    assert!(matches!(reader.follow(), Err(PopError::Empty)));
+    assert_eq!(reader.take_new(), Err(LatestError::Empty));
     (0..3).for_each(|value| writer.publish(value));
-    assert_eq!(reader.follow().map(|new| new.value), Ok(2));
+    assert_eq!(reader.take_new().map(|new| new.value), Ok(2));
     let (mut producer, mut consumer) = framed::bounded(100);
     assert_eq!((producer.capacity(), producer.push(&[7; 50])), (128, Ok(())));
     assert_eq!(consumer.pop(&mut [0; 60]), Ok(50));

@@ -134,8 +134,8 @@ pub mod lossy {
     /// use ringmem::ring::lossy::Boxed;
     ///
     /// let (mut writer, mut reader) = Boxed::<u32>::with_capacity(100).into_ends();
-    /// writer.publish(7);
-    /// assert_eq!((reader.capacity(), reader.follow()), (128, Ok(Ok(7))));
+    /// writer.push(7);
+    /// assert_eq!((reader.capacity(), reader.pop()), (128, Ok(7)));
     /// ```
     pub type Boxed<T> = RingIn<T, Box<[MaybeUninit<HostWord>]>>;
 

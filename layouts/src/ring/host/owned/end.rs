@@ -20,11 +20,11 @@ use core::fmt;
 use core::time::Duration;
 
 use super::shared::{Held, Shared, Values};
-use crate::Local;
 use crate::ring::error::{PopError, PushError, ReserveError};
 use crate::ring::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
-use crate::ring::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, mpmc};
+use crate::ring::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, lossy, mailbox, mpmc};
 use crate::ring::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
+use crate::{Local, RingMessage};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
 ///
@@ -340,23 +340,133 @@ impl Owned<framed::Consumer<'_, Local>> {
     }
 }
 
-impl<E: Publish> Owned<E> {
-    /// Overwrites the oldest value and publishes.
+impl<T: RingMessage + 'static> Owned<lossy::Writer<'_, T, Local>> {
+    /// Overwrites the oldest message and publishes.
     #[inline]
-    pub fn publish(&mut self, value: E::Item) {
-        self.end.publish(value);
+    pub fn push(&mut self, value: T) {
+        self.end.push(value);
+    }
+
+    /// Writes `values` and publishes them together. Beyond the capacity only the newest are written; all count.
+    pub fn push_slice(&mut self, values: &[T]) {
+        self.end.push_slice(values);
+    }
+
+    /// Publishes every `every` messages, at least 1 and at most the capacity: readers have as many slots less.
+    pub fn batch(&mut self, every: usize) -> lossy::BatchWriter<'_, '_, T, Local> {
+        self.lent().batch(every)
     }
 }
 
-impl<E: Follow> Owned<E> {
-    /// Reads the next new value.
+impl<T: RingMessage> Owned<lossy::Reader<'_, T, Local>> {
+    /// Reads the next message.
     ///
     /// # Errors
     ///
-    /// [`PopError`].
+    /// [`lossy::ReadError`].
     #[inline]
-    pub fn follow(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
-        self.end.follow()
+    pub fn pop(&mut self) -> Result<T, lossy::ReadError> {
+        self.end.pop()
+    }
+
+    /// Returns a copy of the next message, which remains the next.
+    ///
+    /// # Errors
+    ///
+    /// As [`pop`](Self::pop).
+    #[inline]
+    pub fn peek(&mut self) -> Result<T, lossy::ReadError> {
+        self.end.peek()
+    }
+
+    /// Reads as many messages as fit; returns their number. An overrun after the first ends the call; the next call reports it.
+    ///
+    /// # Errors
+    ///
+    /// [`lossy::ReadError::Overrun`]; nothing is read.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, lossy::ReadError> {
+        self.end.pop_slice(values)
+    }
+
+    /// Skips all but the newest `keep` messages; returns the number skipped, not counted as lost.
+    pub fn skip(&mut self, keep: usize) -> u64 {
+        self.end.skip(keep)
+    }
+
+    /// Returns a copy of the newest message, which stays unread, and its number, from 1.
+    ///
+    /// # Errors
+    ///
+    /// [`lossy::LatestError`].
+    pub fn latest(&self) -> Result<(u64, T), lossy::LatestError> {
+        self.end.latest()
+    }
+
+    /// Returns the messages lost to this reader.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.end.lost()
+    }
+
+    /// Returns whether the writer was dropped; its messages remain.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
+    }
+}
+
+impl<T: RingMessage> Owned<mailbox::Writer<'_, T, Local>> {
+    /// Publishes a value.
+    #[inline]
+    pub fn publish(&mut self, value: T) {
+        self.end.publish(value);
+    }
+
+    /// Returns the last version; 0 before the first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.end.version()
+    }
+}
+
+impl<T: RingMessage> Owned<mailbox::Reader<'_, T, Local>> {
+    /// Returns the latest value, new or not, and its version.
+    ///
+    /// # Errors
+    ///
+    /// [`mailbox::LatestError`].
+    #[inline]
+    pub fn latest(&self) -> Result<(u64, T), mailbox::LatestError> {
+        self.end.latest()
+    }
+
+    /// Returns the latest value, if untaken by this reader.
+    ///
+    /// # Errors
+    ///
+    /// [`mailbox::LatestError`].
+    #[inline]
+    pub fn take_new(&mut self) -> Result<mailbox::New<T>, mailbox::LatestError> {
+        self.end.take_new()
+    }
+
+    /// Returns whether there is an untaken value.
+    #[must_use]
+    #[inline]
+    pub fn changed(&self) -> bool {
+        self.end.changed()
+    }
+
+    /// Returns the last version; 0 before the first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.end.version()
+    }
+
+    /// Returns whether the writer was dropped; its last value remains.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
     }
 }
 

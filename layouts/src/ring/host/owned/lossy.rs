@@ -10,12 +10,12 @@ use crate::{HostWord, Local, RingMessage};
 /// use ringmem::ring::lossy::{OwnedWriter, bounded};
 ///
 /// fn sample(mut writer: OwnedWriter<u32>) {
-///     (1..=3).for_each(|value| writer.publish(value));
+///     (1..=3).for_each(|value| writer.push(value));
 /// }
 ///
 /// let (writer, reader) = bounded(4);
 /// std::thread::spawn(|| sample(writer)).join().unwrap();
-/// assert_eq!((reader.len(), reader.end().lost()), (3, 0));
+/// assert_eq!((reader.len(), reader.lost()), (3, 0));
 /// ```
 pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
 
@@ -23,16 +23,16 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::lossy::{OwnedReader, Overrun, bounded};
+/// use ringmem::ring::lossy::{OwnedReader, ReadError, bounded};
 ///
-/// fn first(mut reader: OwnedReader<u32>) -> Option<Result<u32, Overrun>> {
-///     reader.follow().ok()
+/// fn first(mut reader: OwnedReader<u32>) -> Result<u32, ReadError> {
+///     reader.pop()
 /// }
 ///
 /// let (mut writer, reader) = bounded(2);
 /// let other = reader.clone(); // each reader reads every message
-/// writer.publish(7);
-/// assert_eq!((first(reader), first(other)), (Some(Ok(7)), Some(Ok(7))));
+/// writer.push(7);
+/// assert_eq!((first(reader), first(other)), (Ok(7), Ok(7)));
 /// ```
 pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 
@@ -41,8 +41,8 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 /// ```
 /// # use ringmem_layouts as ringmem;
 /// let (mut writer, mut reader) = ringmem::ring::lossy::bounded::<u64>(100);
-/// writer.publish(7);
-/// assert_eq!((writer.capacity(), reader.follow()), (128, Ok(Ok(7))));
+/// writer.push(7);
+/// assert_eq!((writer.capacity(), reader.pop()), (128, Ok(7)));
 /// ```
 ///
 /// # Panics

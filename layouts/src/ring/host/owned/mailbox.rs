@@ -14,7 +14,7 @@ use crate::{Local, RingMessage};
 ///
 /// let (writer, reader) = channel();
 /// std::thread::spawn(|| publish(writer)).join().unwrap();
-/// assert_eq!(reader.end().latest(), Ok((1, [1.0, 2.0, 3.0])));
+/// assert_eq!(reader.latest(), Ok((1, [1.0, 2.0, 3.0])));
 /// ```
 pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
 
@@ -25,7 +25,7 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
 /// use ringmem::ring::mailbox::{OwnedReader, channel};
 ///
 /// fn latest(reader: &OwnedReader<u32>) -> Option<u32> {
-///     reader.end().latest().ok().map(|(_version, value)| value)
+///     reader.latest().ok().map(|(_version, value)| value)
 /// }
 ///
 /// let (mut writer, reader) = channel();
@@ -42,7 +42,7 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 /// let (mut writer, mut reader) = ringmem::ring::mailbox::channel::<u64>();
 /// writer.publish(1);
 /// writer.publish(2);
-/// assert_eq!(reader.follow().map(|new| new.value), Ok(2));
+/// assert_eq!(reader.take_new().map(|new| new.value), Ok(2));
 /// ```
 #[must_use]
 pub fn channel<T: RingMessage>() -> (OwnedWriter<T>, OwnedReader<T>) {
