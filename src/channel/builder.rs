@@ -85,9 +85,16 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how long to wait for the kernel's start, acknowledgement or end.
+    /// Sets how long to wait for room in a send, and for the kernel's start, acknowledgement or end.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
+        self
+    }
+
+    /// Sets how long [`recv`](Channel::recv), [`recv_async`](Channel::recv_async) and the iterator and stream of answers wait for an answer; without
+    /// it, until the kernel has left. [`recv_timeout`](Channel::recv_timeout) has its own limit.
+    pub const fn recv_timeout(mut self, limit: Duration) -> Self {
+        self.options.recv_timeout = Some(limit);
         self
     }
 

@@ -165,10 +165,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
-        if self.state() == Some(State::Paused) {
+    /// A paused kernel pops nothing, so a full ring would stay full. A forked process leaves the parent's kernel alone.
+    pub(super) fn activate_if_paused(&mut self) {
+        if self.process.is_this() && self.state() == Some(State::Paused) {
             self.control.command(Command::ACTIVATE);
         }
+    }
+
+    fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
+        self.activate_if_paused();
         self.bridge.try_again();
         let has_gone = |channel: &Self| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated);
         let mut processed = self.control().processed;

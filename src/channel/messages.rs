@@ -1,6 +1,6 @@
 use core::future::poll_fn;
 use core::iter;
-use core::task::Poll;
+use core::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::error::{ReceiveError, SendError};
@@ -65,22 +65,25 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// As [`send`](Self::send); never [`SendError::Full`].
     pub fn send_async(&mut self, message: I) -> impl Future<Output = Result<(), SendError<I>>> {
-        let (begun, mut times, mut message) = (Instant::now(), 0_u32, Some(message));
-        poll_fn(move |context| {
-            // It is polled again after it was ready.
-            let Some(unsent) = message.take() else { return Poll::Pending };
-            let unsent = match if self.has_left() { Err(SendError::Full(unsent)) } else { self.try_send(unsent) } {
-                Err(SendError::Full(unsent)) => unsent,
-                sent => return Poll::Ready(sent),
-            };
-            if self.has_left() && !self.is_returning() {
-                return Poll::Ready(Err(SendError::Kernel { error: self.fault(begun.elapsed()), message: unsent }));
-            }
-            message = Some(unsent);
-            watch::soon(context.waker().clone(), times.min(MOST_LOOKS));
-            times = times.saturating_add(1);
-            Poll::Pending
+        let (mut attempts, mut unsent) = (Attempts::new(), Some(message));
+        poll_fn(move |context| match self.advance_send(&attempts, &mut unsent) {
+            Some(sent) => Poll::Ready(sent),
+            None => attempts.again(context),
         })
+    }
+
+    /// An attempt of an asynchronous send; `None` leaves the message in `unsent`.
+    pub(super) fn advance_send(&mut self, attempts: &Attempts, unsent: &mut Option<I>) -> Option<Result<(), SendError<I>>> {
+        let message = unsent.take()?;
+        let message = match if self.has_left() { Err(SendError::Full(message)) } else { self.try_send(message) } {
+            Err(SendError::Full(message)) => message,
+            sent => return Some(sent),
+        };
+        if self.has_left() && !self.is_returning() {
+            return Some(Err(SendError::Kernel { error: self.fault(attempts.begun.elapsed()), message }));
+        }
+        *unsent = Some(message);
+        None
     }
 
     /// Pushes a message and flushes it; never waits, nor [checks](Self::check) the kernel.
@@ -109,13 +112,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel) after an ended kernel's last answer; the last flush's error if it persists;
-    /// [`Attach`](crate::Error::Attach) for a corrupt ring.
+    /// [`Kernel`](crate::Error::Kernel) after an ended kernel's last answer, or after the [limit](super::Options::recv_timeout), if one is set; the
+    /// last flush's error if it persists; [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
-        self.recv_until(None)
+        self.recv_until(self.recv_limit)
     }
 
-    /// As [`recv`](Self::recv), with a deadline.
+    /// As [`recv`](Self::recv), with this limit.
     ///
     /// # Errors
     ///
@@ -134,16 +137,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// As [`recv`](Self::recv), as a cancel-safe future; a thread wakes it at least every millisecond.
+    /// As [`recv`](Self::recv), as a future; a thread wakes it at least every millisecond. Cancel-safe: a future that is dropped before it is ready
+    /// has popped nothing.
     pub fn recv_async(&mut self) -> impl Future<Output = Result<O>> {
-        let (mut receiving, mut times) = (Receiving::new(), 0_u32);
-        poll_fn(move |context| match receiving.step(self, None) {
+        let (mut receiving, mut attempts) = (Receiving::new(), Attempts::new());
+        poll_fn(move |context| match receiving.step(self, self.recv_limit) {
             Some(received) => Poll::Ready(received),
-            None => {
-                watch::soon(context.waker().clone(), times.min(MOST_LOOKS));
-                times = times.saturating_add(1);
-                Poll::Pending
-            }
+            None => attempts.again(context),
         })
     }
 
@@ -232,6 +232,50 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         moved
     }
 
+    /// Flushes until all sent messages are in the kernel's ring, as a future without a time limit; a thread wakes it at least every millisecond.
+    /// Cancel-safe: the messages stay in the ring. For shared rings, it is ready at once.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO, Echo};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::open(&backend, 0, ECHO)?;
+    /// futures::executor::block_on(async {
+    ///     channel.try_send_slice(&[Echo { words: [1; 8] }, Echo { words: [2; 8] }])?;
+    ///     channel.flush_async().await?;
+    ///     assert_eq!(channel.recv_async().await?.words, [1; 8]);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush); [`Kernel`](crate::Error::Kernel) if the kernel has left before.
+    pub fn flush_async(&mut self) -> impl Future<Output = Result<()>> {
+        let mut attempts = Attempts::new();
+        poll_fn(move |context| match self.advance_flush(&attempts) {
+            Some(flushed) => Poll::Ready(flushed),
+            None => attempts.again(context),
+        })
+    }
+
+    /// `None` while messages are on their way.
+    pub(super) fn advance_flush(&mut self, attempts: &Attempts) -> Option<Result<()>> {
+        if !self.process.is_this() {
+            return Some(Err(self.fault(Duration::ZERO)));
+        }
+        if let Err(error) = self.flush() {
+            return Some(Err(error));
+        }
+        if self.bridge.pending()[0] == 0 {
+            return Some(Ok(()));
+        }
+        (self.has_left() && !self.is_returning()).then(|| Err(self.fault(attempts.begun.elapsed())))
+    }
+
     /// Returns the next indices to send and to receive.
     #[must_use]
     pub const fn indices(&self) -> (u64, u64) {
@@ -262,7 +306,27 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 }
 
-struct Receiving {
+/// The unsuccessful polls of a future, or since a stream or sink was last ready.
+pub(super) struct Attempts {
+    begun: Instant,
+    times: u32,
+}
+
+impl Attempts {
+    pub fn new() -> Self {
+        Self { begun: Instant::now(), times: 0 }
+    }
+
+    /// A GPU wakes no task: a thread does, later after each attempt.
+    pub fn again<T>(&mut self, context: &Context<'_>) -> Poll<T> {
+        watch::soon(context.waker().clone(), self.times.min(MOST_LOOKS));
+        self.times = self.times.saturating_add(1);
+        Poll::Pending
+    }
+}
+
+/// The state of a receive between its attempts.
+pub(super) struct Receiving {
     begun: Instant,
     /// Polls begun when the kernel was found to have left.
     polls: Option<u64>,
@@ -272,11 +336,11 @@ struct Receiving {
 }
 
 impl Receiving {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { begun: Instant::now(), polls: None, over: None, failed: None }
     }
 
-    fn step<I: RingMessage, O: RingMessage>(&mut self, channel: &mut Channel<I, O>, timeout: Option<Duration>) -> Option<Result<O>> {
+    pub fn step<I: RingMessage, O: RingMessage>(&mut self, channel: &mut Channel<I, O>, timeout: Option<Duration>) -> Option<Result<O>> {
         if !channel.process.is_this() {
             return Some(Err(channel.fault(Duration::ZERO)));
         }

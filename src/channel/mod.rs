@@ -29,6 +29,8 @@
 //! ```
 
 mod builder;
+#[cfg(feature = "futures")]
+mod duplex;
 mod error;
 mod kernel;
 mod messages;
@@ -58,6 +60,8 @@ use crate::watchdog::Watchdog;
 use crate::{ControlBlock, Error, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
 pub use builder::Builder;
+#[cfg(feature = "futures")]
+pub use duplex::Duplex;
 pub use error::{ReceiveError, SendError};
 pub use kernel::Closed;
 pub use options::Options;
@@ -91,6 +95,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     opened: Instant,
     watchdog: Watchdog,
     timeout: Duration,
+    recv_limit: Option<Duration>,
     /// Its caller promises what the kernel uses.
     is_raw: bool,
     launch: Relaunch,
@@ -202,6 +207,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             opened: Instant::now(),
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
             timeout: options.timeout,
+            recv_limit: options.recv_timeout,
             is_raw: true,
             launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
             kernel: None,

@@ -46,13 +46,15 @@ pub struct Options<'a> {
     pub stuck_after: Duration,
     /// As [`Builder::timeout`](super::Builder::timeout).
     pub timeout: Duration,
+    /// As [`Builder::recv_timeout`](super::Builder::recv_timeout); `None` for no limit.
+    pub recv_timeout: Option<Duration>,
     /// As [`Builder::publish`](super::Builder::publish).
     pub publish: Option<&'a str>,
 }
 
 impl<'a> Options<'a> {
     /// Returns the defaults: 1024 slots per ring, in device memory unless shared; the device's strategy; batches of 128, idle 60 s, indices
-    /// from 0, stuck after 1 s, timeout 10 s.
+    /// from 0, stuck after 1 s, timeout 10 s, no limit of `recv`.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {
@@ -67,6 +69,7 @@ impl<'a> Options<'a> {
             placement: [Placement::DEVICE; 2],
             stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
             timeout: Duration::from_secs(10),
+            recv_timeout: None,
             publish: None,
         }
     }

@@ -3,6 +3,8 @@ use crate::clean;
 mod counts;
 mod drain;
 mod dump;
+#[cfg(feature = "futures")]
+mod duplex;
 mod faults;
 mod life;
 mod messages;
@@ -53,6 +55,11 @@ fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
         Err(error) => panic!("{error}"),
     });
     answer.expect("just received")
+}
+
+/// The messages that a paused kernel's rings of four slots hold: the host's and the kernel's, unless they are one.
+fn room(strategy: TransferStrategy) -> u64 {
+    if strategy == TransferStrategy::Unified { 4 } else { 8 }
 }
 
 const SHARED: usize = 2;

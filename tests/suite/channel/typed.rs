@@ -171,3 +171,74 @@ fn send_async_waits_for_room_and_a_dropped_future_sends_nothing() {
     assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), .. }), "{error}");
     assert_eq!(unsent, message(5));
 }
+
+#[test]
+fn flush_async_is_ready_once_all_messages_are_in_the_kernels_ring() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::Unified] {
+        let backend = backend();
+        let opened = Channel::builder(ECHO).strategy(strategy).input_capacity(4).output_capacity(4).open(&*backend, 0);
+        let mut channel = opened.expect("a channel");
+        channel.command(Command::PAUSE).expect("it is acted on");
+        block_on(channel.flush_async()).expect("nothing was sent");
+        let room = room(strategy);
+        for id in 0..room {
+            block_on(channel.send_async(message(id))).expect("room");
+        }
+        let task = Arc::new(Task::default());
+        if strategy != TransferStrategy::Unified {
+            let mut future = pin!(channel.flush_async());
+            for woken in 1..5 {
+                assert!(future.as_mut().poll(&mut Context::from_waker(&task.clone().into())).is_pending(), "{strategy:?}");
+                eventually("the task is woken", || task.0.load(Relaxed) == woken);
+            }
+        }
+        // The dropped future has lost nothing.
+        channel.command(Command::ACTIVATE).expect("it is acted on");
+        let (mut received, mut flushed) = (0, false);
+        while received < room {
+            flushed |= block_on(async { poll_once(pin!(channel.flush_async())) }).is_some_and(|flushed| flushed.is_ok());
+            if let Ok(answer) = channel.try_recv() {
+                assert_eq!(answer, message(received), "{strategy:?}");
+                received += 1;
+            }
+        }
+        block_on(channel.flush_async()).expect("all are in the kernel's ring");
+        assert!(flushed, "{strategy:?}");
+        channel.close().expect("it ends");
+    }
+}
+
+#[test]
+fn flush_async_fails_if_the_kernel_has_left_before_the_last_message() {
+    let backend = backend();
+    let builder = Channel::builder(ECHO).strategy(TransferStrategy::Sync).input_capacity(4).output_capacity(4);
+    let mut channel = builder.open(&*backend, 0).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    for id in 0..room(TransferStrategy::Sync) {
+        block_on(channel.send_async(message(id))).expect("room");
+    }
+    channel.command(Command::TERMINATE).expect("it is acted on");
+    let error = block_on(channel.flush_async()).expect_err("the kernel pops no more");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), is_over: true, .. }), "{error:?}");
+}
+
+fn poll_once<F: Future>(future: core::pin::Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(core::task::Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn the_builder_limits_recv_and_its_future_and_iterator() {
+    const LEAST: Duration = Duration::from_millis(20);
+    let backend = backend();
+    let mut channel = Channel::builder(ECHO).recv_timeout(LEAST).open(&*backend, 0).expect("a channel");
+    for received in [channel.recv(), block_on(channel.recv_async())] {
+        let error = received.expect_err("nothing was sent");
+        assert!(matches!(error, Error::Kernel { state: Some(State::Active), waited, .. } if waited > LEAST), "{error:?}");
+    }
+    assert_eq!(channel.iter().count(), 0);
+    channel.send(message(1)).expect("room");
+    assert_eq!(channel.recv_timeout(LIMIT).expect("its own limit"), message(1));
+}
