@@ -38,7 +38,7 @@ impl Place {
         if done.is_none() && !std::mem::replace(&mut self.rang, true) {
             waiting.ring();
         }
-        if done.is_none() && (waiting.alone || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
+        if done.is_none() && (waiting.wakers.are_alone() || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
             // No other end will wake this task.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -47,7 +47,13 @@ impl Place {
             self.enter(waiting, cx);
             done = try_once(waiting);
         }
-        let Some(done) = done else { return Poll::Pending };
+        let Some(done) = done else {
+            // An end was exchanged since the check above. That wakes the tasks that it finds in the list, perhaps before this one was there.
+            if waiting.wakers.are_alone() {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        };
         self.leave(waiting);
         self.rang = false;
         if done.is_some() {
@@ -225,7 +231,7 @@ where
         let Self { waiting, place, attempt } = &mut *self;
         let polled = place.poll(waiting, cx, attempt);
         if polled.is_ready() {
-            drop(Rings(waiting));
+            drop(Rings::new(waiting));
         }
         polled.map(|done| done.unwrap_or(Err(WaitError::Disconnected)))
     }

@@ -2,14 +2,16 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
+use std::task::Waker;
 use std::time::{Duration, Instant};
+use std::vec::Vec;
 
 use super::park::{Os, Park, WakerList};
 use super::{RecvError, SendError, TryRecvError, TrySendError, WaitError};
 use crate::RmwWord;
-use crate::ring::{End, Pop, PopError, Push, PushError};
+use crate::ring::{End, Pop, PopError, Push, PushError, WaitWords};
 
 /// The wait strategy of both ends of a ring.
 ///
@@ -50,9 +52,22 @@ impl Default for WaitStrategy {
 pub(super) struct Wakers<S> {
     pub(super) senders: S,
     pub(super) receivers: S,
+    /// No other end knows these lists, or no longer each of them: the tasks poll. Never cleared.
+    is_alone: AtomicBool,
+}
+
+impl<S: Default> Wakers<S> {
+    fn new(is_alone: bool) -> Arc<Self> {
+        Arc::new(Self { senders: S::default(), receivers: S::default(), is_alone: AtomicBool::new(is_alone) })
+    }
 }
 
 impl<S> Wakers<S> {
+    pub(super) fn are_alone(&self) -> bool {
+        // SYNC POINT: ends exchanged. Pairs with Rings::drop.
+        self.is_alone.load(Acquire)
+    }
+
     pub(super) const fn of(&self, side: Side) -> &S {
         match side {
             Side::Sends => &self.senders,
@@ -131,8 +146,6 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) side: Side,
     park: Arc<P>,
     pub(super) wakers: Arc<Wakers<P::WakerList>>,
-    /// Nothing in this process wakes its tasks.
-    pub(super) alone: bool,
     /// When [`select`](super::select) last returned this receiver, in calls over the receivers that it was among; 0 for never.
     pub(super) last_selected: u64,
 }
@@ -152,29 +165,26 @@ where
     /// Wraps a producer whose consumer is elsewhere, such as in another process; its futures poll.
     #[must_use]
     pub fn sender(producer: E, how: WaitStrategy) -> Self {
-        let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
-        Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
+        Self::with(producer, how, Side::Sends, Arc::default(), Wakers::new(true))
     }
 
     /// As [`sender`](Self::sender), for a consumer.
     #[must_use]
     pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
-        let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
-        Self::with(consumer, how, Side::Receives, Arc::default(), wakers, true)
+        Self::with(consumer, how, Side::Receives, Arc::default(), Wakers::new(true))
     }
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// As the function `pair`, with a custom [`Park`].
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
-        let (park, wakers) =
-            (Arc::new(P::default()), Arc::new(Wakers { senders: P::WakerList::default(), receivers: P::WakerList::default() }));
-        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
-        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers, false))
+        let (park, wakers) = (Arc::new(P::default()), Wakers::new(false));
+        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers));
+        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers))
     }
 
-    fn with(end: E, how: WaitStrategy, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::WakerList>>, alone: bool) -> Self {
-        Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone, last_selected: 0 }
+    fn with(end: E, how: WaitStrategy, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::WakerList>>) -> Self {
+        Self { end: ManuallyDrop::new(end), how, side, park, wakers, last_selected: 0 }
     }
 
     /// Returns the end.
@@ -191,12 +201,16 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 
     /// Runs `act` on the end, then wakes both sides' sleepers, also after a panic: an abandoned grant frees slots for this side's other
     /// handles.
+    ///
+    /// If `act` puts an end of another ring there, as by `std::mem::swap` in a nested call, the tasks of this pair poll from then on: the ends that
+    /// wake them are in another pair. Threads are woken as before, if both pairs have the same strategy and the parker [`Os`].
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
-        act(&mut Rings(self).0.end)
+        let rings = Rings::new(self);
+        act(&mut rings.waiting.end)
     }
 
-    /// Waits until `attempt` returns a value, such as a grant or a frame. An attempt that returns `None` must have taken nothing. Wakes as
-    /// [`with_end`](Self::with_end).
+    /// Waits until `attempt` returns a value, such as a grant or a frame. An attempt that returns `None` must have taken nothing; none may
+    /// exchange the end for another. Wakes as [`with_end`](Self::with_end).
     ///
     /// ```
     /// use ringmem::ring::framed::{PopError, Ring};
@@ -226,8 +240,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
     ) -> Result<T, WaitError<R>> {
-        let rings = Rings(self);
-        rings.0.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
+        let rings = Rings::new(self);
+        rings.waiting.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
     }
 
     pub(super) fn outcome_until<T, R>(
@@ -336,22 +350,30 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     fn wake(&self, word: &E::Word, side: Side) {
         word.fetch_add(ONE_WAKE);
         self.park.wake(word);
+        // Tasks that poll remove themselves. After an exchange of ends, those in the list do not sleep at this word.
+        if self.wakers.are_alone() {
+            return;
+        }
         let woken = self.wakers.of(side).with(|wakers| {
             strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task at once. All are called, even after a panic.
-        let mut panicked = None;
-        for (_, waker) in woken {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // Later payloads are leaked: their drop may panic too.
-                panicked.get_or_insert(ManuallyDrop::new(panic));
-            }
-        }
-        // A second panic would abort.
-        if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
-            resume_unwind(ManuallyDrop::into_inner(panic));
-        }
+        wake_all(woken.into_iter().map(|(_, waker)| waker));
+    }
+
+    /// The addresses of the words at which this end's ring sleeps.
+    fn words(&self) -> [usize; 2] {
+        let WaitWords { theirs, ours } = self.end.wait_words();
+        [theirs, ours].map(|word| std::ptr::from_ref(word).addr())
+    }
+
+    /// Wakes the tasks of both sides, which stay counted until they remove themselves.
+    #[cold]
+    fn wake_both_sides(&self) {
+        let woken = [&self.wakers.senders, &self.wakers.receivers].map(|list| {
+            list.with(|wakers| wakers.iter_mut().map(|(_, waker)| std::mem::replace(waker, Waker::noop().clone())).collect::<Vec<_>>())
+        });
+        wake_all(woken.into_iter().flatten());
     }
 
     pub(super) fn end_mut(&mut self) -> &mut E {
@@ -359,7 +381,19 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
+/// When it is dropped, wakes both sides' sleepers.
+pub(super) struct Rings<'w, E: End, P: Park<E::Word>> {
+    waiting: &'w mut Waiting<E, P>,
+    /// Before the end was lent.
+    words: [usize; 2],
+}
+
+impl<'w, E: End, P: Park<E::Word>> Rings<'w, E, P> {
+    pub fn new(waiting: &'w mut Waiting<E, P>) -> Self {
+        let words = waiting.words();
+        Self { waiting, words }
+    }
+}
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     fn drop(&mut self) {
@@ -369,8 +403,33 @@ impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
                 self.0.ring_at(self.0.end.wait_words().ours, self.0.side);
             }
         }
-        let Ours(this) = &Ours(self.0);
+        let Ours(this) = &Ours(self.waiting);
+        // Exchanged for an end of another ring. The tasks of both rings wait in the lists of their own pairs, but each pair now has an end of the other
+        // ring, which does not know that list.
+        let was_exchanged = this.words() != self.words;
+        if was_exchanged {
+            // SYNC POINT: ends exchanged. Before the lists' locks are taken below: a task enters its list and then checks this.
+            this.wakers.is_alone.store(true, Release);
+        }
         this.ring();
+        if was_exchanged {
+            this.wake_both_sides();
+        }
+    }
+}
+
+/// Calls all, even after a panic, outside any lock: a waker may run its task at once.
+fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    let mut panicked = None;
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // Later payloads are leaked: their drop may panic too.
+            panicked.get_or_insert(ManuallyDrop::new(panic));
+        }
+    }
+    // A second panic would abort.
+    if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
+        resume_unwind(ManuallyDrop::into_inner(panic));
     }
 }
 
@@ -538,7 +597,7 @@ pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Received<E>> {
 
 impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
     fn clone(&self) -> Self {
-        Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers), self.alone)
+        Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers))
     }
 }
 

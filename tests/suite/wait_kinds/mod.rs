@@ -295,21 +295,24 @@ fn wait_accepts_any_operation_of_an_end() {
 
 #[test]
 fn a_grant_dropped_in_an_attempt_wakes_other_senders() {
-    let ring = mpmc::Ring::<u64, 4>::new();
-    let (producer, consumer) = ring.split();
-    let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
-    thread::scope(|scope| {
-        let (mut beside, mut sent) = (Some(sender.clone()), None);
-        let gave_up = sender.wait(None, |end| {
-            let grant = end.reserve(4).unwrap();
-            let mut beside = beside.take()?;
-            sent = Some(scope.spawn(move || beside.send_timeout(7, LIMIT).is_ok()));
-            until_asleep(receiver.end().wait_words().theirs);
-            drop(grant);
-            Some(Ok::<(), Infallible>(()))
+    for is_async in [false, true] {
+        let ring = mpmc::Ring::<u64, 4>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
+        thread::scope(|scope| {
+            let (mut beside, mut sent) = (Some(sender.clone()), None);
+            let attempt = |end: &mut mpmc::Producer<'_, u64, Local>| {
+                let grant = end.reserve(4).unwrap();
+                let mut beside = beside.take()?;
+                sent = Some(scope.spawn(move || beside.send_timeout(7, LIMIT).is_ok()));
+                until_asleep(receiver.end().wait_words().theirs);
+                drop(grant);
+                Some(Ok::<(), Infallible>(()))
+            };
+            let gave_up = if is_async { block_on(sender.wait_async(attempt)) } else { sender.wait(None, attempt) };
+            assert_eq!((gave_up, sent.map(|sent| sent.join().unwrap())), (Ok(()), Some(true)), "{is_async}");
         });
-        assert_eq!((gave_up, sent.map(|sent| sent.join().unwrap())), (Ok(()), Some(true)));
-    });
+    }
 }
 
 fn read_all<E>(mut receiver: Waiting<Follower<E>>) -> (u64, u64)
