@@ -14,7 +14,8 @@ use crate::{Error, Result, RingMessage};
 ///    sent messages are in the kernel's ring.
 /// 2. Closing the sink flushes, then lets the kernel answer all messages and end, as [`Channel::drain`] does, without waiting for it. Later
 ///    messages are errors.
-/// 3. The stream ends after the last answer of a kernel that has ended without a fault. Any other error of [`Channel::recv`] is an item, and repeats.
+/// 3. The stream ends after the last answer of a kernel that has ended without a fault. Any other error of [`Channel::recv`] is an item; the next
+///    poll tries again.
 /// 4. Dropping a future of the sink or the stream loses neither a message nor an answer. A pending poll is repeated at least every millisecond: a
 ///    thread wakes its task.
 ///
