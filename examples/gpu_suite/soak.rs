@@ -6,7 +6,7 @@ use ringmem::backend::Uses;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::channel::Options;
 use ringmem::control::{Command, State};
-use ringmem::memory::{Buffer, Device, Memory, Pinned};
+use ringmem::memory::{Buffer, Device, Memory, Pinned, PinnedBuffer};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
@@ -15,6 +15,8 @@ use crate::report::{Failure, Report, demand};
 
 const MESSAGES: u64 = 1000;
 const TURNS: u64 = 50;
+/// Bytes of a copy beside a channel.
+const LEN: usize = 256 << 10;
 
 #[derive(Default)]
 struct Done {
@@ -50,12 +52,15 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> R
 fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, done: &mut Done) -> Result<(), Failure> {
     let stream = Stream::new(backend, 0)?;
     let pool = Pool::builder(Device::new(backend, 0)).build()?;
+    // Before the kernel is launched: a driver may let an allocation of pinned memory wait for every running kernel.
+    let pinned = || Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN);
+    let mut pair = [pinned()?, pinned()?];
     let mut channel = open(backend, options)?;
     let mut turns = 0;
     while turns == 0 || turns < TURNS && Instant::now() < until {
         exchange(&mut channel, turns * MESSAGES, MESSAGES)?;
         blocks(&pool, turns)?;
-        copy(backend, &stream, turns as u8)?;
+        pair = copy(backend, &stream, pair, turns as u8)?;
         if turns % 10 == 9 {
             channel.command(Command::PAUSE)?;
             channel.command(Command::ACTIVATE)?;
@@ -84,18 +89,16 @@ fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn copy(backend: &Arc<CudaBackend>, stream: &Stream, byte: u8) -> Result<(), Failure> {
-    const LEN: usize = 256 << 10;
-    let mut pinned = Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;
-    pinned.as_mut_slice()?.fill(byte);
+fn copy(
+    backend: &Arc<CudaBackend>,
+    stream: &Stream,
+    [mut source, back]: [PinnedBuffer<u8>; 2],
+    byte: u8,
+) -> Result<[PinnedBuffer<u8>; 2], Failure> {
+    source.as_mut_slice()?.fill(byte);
     let gpu = Buffer::<u8, _>::new(Device::new(backend, 0), LEN)?;
-    let (pinned, gpu) = stream.copy(pinned, gpu).map_err(ringmem::Rejected::into_error)?.ordered();
-    let (gpu, back) = stream
-        .copy(gpu, Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?)
-        .map_err(ringmem::Rejected::into_error)?
-        .wait()
-        .map_err(ringmem::Rejected::into_error)?;
+    let (source, gpu) = stream.copy(source, gpu).map_err(ringmem::Rejected::into_error)?.ordered();
+    let (_, back) = stream.copy(gpu, back).map_err(ringmem::Rejected::into_error)?.wait().map_err(ringmem::Rejected::into_error)?;
     demand(back.as_slice()?.iter().all(|&back| back == byte), || format!("bytes {byte} came back otherwise"))?;
-    drop((pinned, gpu));
-    Ok(())
+    Ok([source, back])
 }

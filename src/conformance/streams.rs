@@ -1,3 +1,6 @@
+//! Order, waiting and lifetimes of streams, most of them beside a kernel that stays until the test lets it end. Pinned memory is allocated before
+//! that kernel is launched: a driver may let its allocation wait for every running kernel.
+
 use core::future::{Future, IntoFuture};
 use core::mem;
 use core::pin::pin;
@@ -49,13 +52,13 @@ pub fn a_queued_copy_reads_its_source_at_execution(subject: &Subject) {
 
 pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     let (first, second) = (subject.stream(), subject.stream());
-    let gpu = subject.gpu::<u8>(100);
+    let (gpu, pinned) = (subject.gpu::<u8>(100), subject.pinned::<u8>(100));
     let held = subject.hold(&first);
     let gpu = first.fill(gpu, .., 1).expect("a fill").ordered();
     let gpu = first.fill(gpu, 50.., 2).expect("a fill").ordered();
     let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
     let incremented = subject.increment(&second, &mut gpu);
-    let pending = first.copy(gpu, subject.pinned::<u8>(100)).expect("as many");
+    let pending = first.copy(gpu, pinned).expect("as many");
     let incremented = held_up(incremented, "the first stream's kernel");
     assert!(!pending.is_done(), "it waits for the increment");
     drop(held);
@@ -96,9 +99,9 @@ pub fn wait_for_orders_two_streams(subject: &Subject) {
 }
 
 pub fn slices_of_memory_in_queued_use_are_busy(subject: &Subject) {
-    let stream = subject.stream();
+    let (stream, pinned) = (subject.stream(), subject.pinned::<u8>(100));
     let held = subject.hold(&stream);
-    let (mut pinned, gpu) = stream.copy(subject.pinned::<u8>(100), subject.gpu::<u8>(100)).expect("as many").ordered();
+    let (mut pinned, gpu) = stream.copy(pinned, subject.gpu::<u8>(100)).expect("as many").ordered();
     subject.nothing("slices", || {
         assert!(matches!(pinned.as_slice(), Err(Error::Busy { .. })));
         assert!(matches!(pinned.as_mut_slice(), Err(Error::Busy { .. })));
@@ -161,8 +164,8 @@ pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
     let stream = subject.stream();
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
-    let held = subject.hold(&stream);
     let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
+    let held = subject.hold(&stream);
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
     mem::forget(gpu(300));
