@@ -325,7 +325,9 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     }
     for name in LOOKERS.iter().filter(|_| INLINE_SHUFFLES.contains(&architecture)) {
         match kernels.get(*name).and_then(Code::waits_for_look) {
-            None => faults.push(format!("{name} for {architecture}: expected a look at epoch and command before a poll of the rings, got none")),
+            None => {
+                faults.push(format!("{name} for {architecture}: expected a look at epoch and command before a poll of the rings, got none"))
+            }
             Some(waits) if !waits.is_empty() => faults.push(format!(
                 "{name} for {architecture}: expected no wait for the look at epoch and command before the poll of the rings, got {waits:?}"
             )),
