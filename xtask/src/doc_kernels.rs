@@ -11,9 +11,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringmem_ptx_builder::Compiler;
-
-use crate::Failure;
+use crate::{Failure, image};
 
 /// Any of them makes a block device code.
 const DEVICE: [&str; 4] = ["kernels! {", "Handler<", ": Machine>", ": Machine,"];
@@ -52,13 +50,7 @@ struct Block {
 }
 
 pub fn run() -> Result<(), Failure> {
-    let compiler = match Compiler::find() {
-        Ok(compiler) => compiler,
-        Err(why) => {
-            println!("skipped: no PTX compiler\n{why}");
-            return Ok(());
-        }
-    };
+    let Some(compiler) = image::compiler_or_skipped() else { return Ok(()) };
     let mut packages = Vec::new();
     for file in files()? {
         let text = crate::read(&crate::root().join(&file))?;

@@ -13,6 +13,11 @@ pub fn path() -> PathBuf {
     crate::root().join("kernels-rs/ptx/ringmem.ptx")
 }
 
+/// Returns the compiler; without one, says that the check is skipped, and why.
+pub fn compiler_or_skipped() -> Option<Compiler> {
+    Compiler::find().inspect_err(|why| println!("skipped: no PTX compiler\n{why}")).ok()
+}
+
 pub fn write() -> Result<(), Failure> {
     let (text, _) = fresh()?;
     crate::write(&path(), &text)?;

@@ -1,8 +1,8 @@
 //! A kernel whose ordering rustc drops: the check must find it in real PTX.
 
-use ringmem_ptx_builder::{Builder, Compiler};
+use ringmem_ptx_builder::Builder;
 
-use crate::{Failure, check};
+use crate::{Failure, check, image};
 
 const MANIFEST: &str = "\
 [package]
@@ -41,13 +41,7 @@ pub unsafe extern "ptx-kernel" fn planted(counter: *const AtomicU64) {
 "#;
 
 pub fn run() -> Result<(), Failure> {
-    let compiler = match Compiler::find() {
-        Ok(compiler) => compiler,
-        Err(why) => {
-            println!("skipped: no PTX compiler\n{why}");
-            return Ok(());
-        }
-    };
+    let Some(compiler) = image::compiler_or_skipped() else { return Ok(()) };
     let place = crate::target().join("planted");
     std::fs::create_dir_all(&place)?;
     crate::write(&place.join("Cargo.toml"), MANIFEST)?;

@@ -53,9 +53,10 @@ impl Beside {
 
 const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
 
-/// Kernels that look at epoch and command, and the architectures on which they must not wait for the look.
+/// Kernels that look at epoch and command.
 const LOOKERS: [&str; 9] =
     ["echo", "echo_split", "echo_flagged", "echo_paired", "echo_aggregated", "echo_bare", "histogram", "transform", "reduce"];
+/// The architectures whose shuffles are no calls.
 const INLINE_SHUFFLES: [&str; 2] = ["sm_90", "sm_100"];
 
 #[derive(Debug, Default)]
@@ -423,6 +424,31 @@ mod tests {
         let ways = [Beside::Looks, Beside::IsTimed, Beside::Tells].map(more);
         assert_eq!(ways, [2, 4, 2 + 2 + 2 + 2], "the beat; the comparison; the counter, and the record: each with a branch");
         assert!(Cost::of(&kernels["other"], Beside::Nothing).is_none());
+    }
+
+    /// Of `echo` on sm_90 by ptxas 13.5: a look on barrier 5, a shuffle on barrier 0 and its use; `between`; a poll.
+    fn looking(between: &str) -> Code {
+        let lines = [
+            "/*3440*/ LD.E.STRONG.SYS R79, desc[UR8][R116.64+0x18] ; /* 0x00001808744f7980 */\n/* 0x000768000c115900 */",
+            "/*3450*/ LD.E.STRONG.SYS R78, desc[UR8][R116.64+0x14] ; /* 0x00001408744e7980 */\n/* 0x000764000c115900 */",
+            ".L_x_1:\n/*34d0*/ SHFL.IDX PT, R34, R80, RZ, 0x1f ; /* 0x00001fff50227589 */\n/* 0x00082400000e0000 */",
+            "/*34f0*/ ISETP.NE.U32.AND P0, PT, R34, RZ, PT ; /* 0x000000ff2200720c */\n/* 0x001fe40003f05070 */",
+            between,
+            "/*35f0*/ @!P0 LD.E.64.STRONG.SYS R30, desc[UR8][R112.64] ;\n/*3600*/ @!P0 CCTL.IVALL ;",
+        ];
+        Code::parse(&lines.join("\n")).unwrap()
+    }
+
+    #[test]
+    fn a_wait_for_the_look_before_the_poll_is_found() {
+        assert_eq!(looking("").waits_for_look(), Some(vec![]));
+        // The copy of the epoch.
+        let copy = "/*3f30*/ IMAD.MOV.U32 R137, RZ, RZ, R30 ; /* 0x000000ffff897224 */\n/* 0x020fe400078e001e */";
+        assert_eq!(looking(copy).waits_for_look(), Some(vec!["IMAD.MOV.U32 R137, RZ, RZ, R30"]));
+        assert_eq!(parse(SAID).unwrap()["echo"].waits_for_look(), None, "no look");
+        let movers = MOVERS.iter().map(|(name, _)| SAID.replace("text.echo", &format!("text.{name}"))).collect::<String>();
+        let none = "reduce for sm_90: expected a look at epoch and command before a poll of the rings, got none";
+        assert!(report("sm_90", &movers).unwrap().iter().any(|fault| fault == none));
     }
 
     #[test]
