@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::block::Block;
 use crate::code::{Answer, Code};
@@ -24,8 +24,8 @@ pub struct State {
     pub threshold: u64,
     /// The attributes 1 to 3: event dependencies, opportunistic, internal dependencies. Only the last has an effect.
     pub reuse: [i32; 3],
-    /// Frees that a stream may not have reached.
-    queued_frees: Vec<(Arc<Block>, Ticket)>,
+    /// Frees that a stream may not have reached. Weak: a block holds its pool.
+    queued_frees: Vec<(Weak<Block>, Ticket)>,
     pub access: u64,
     pub is_destroyed: bool,
 }
@@ -64,7 +64,7 @@ impl Pool {
     pub fn queued_free(&self, block: &Arc<Block>, ticket: &Ticket) {
         let mut state = self.state();
         state.queued_frees.retain(|(_, ticket)| !ticket.at.is_done());
-        state.queued_frees.push((Arc::clone(block), ticket.clone()));
+        state.queued_frees.push((Arc::downgrade(block), ticket.clone()));
     }
 
     /// Attribute 3, on by default: an allocation without memory takes what a queued free will release, and its stream waits for that free. Returns
@@ -74,9 +74,10 @@ impl Pool {
         if state.reuse[2] == 0 {
             return None;
         }
-        let at = state.queued_frees.iter().position(|(block, ticket)| block.len >= bytes && !ticket.at.is_done())?;
+        let is_enough = |block: &Weak<Block>| block.upgrade().is_some_and(|block| block.len >= bytes);
+        let at = state.queued_frees.iter().position(|(block, ticket)| is_enough(block) && !ticket.at.is_done())?;
         let (block, ticket) = state.queued_frees.swap_remove(at);
-        let charge = block.ordered.as_ref()?.take_charge();
+        let charge = block.upgrade()?.ordered.as_ref()?.take_charge();
         (charge > 0).then_some((charge, ticket))
     }
 
