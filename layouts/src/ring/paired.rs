@@ -309,6 +309,18 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
         self.port.own.consumer.head.load_acquire()
     }
 
+    /// As [`ring::Producer::assume_full`](crate::ring::Producer::assume_full).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn assume_full(&mut self) -> Result<usize, Corrupt> {
+        // SAFETY: no slot becomes free.
+        unsafe { self.accept(self.next.wrapping_sub(self.slots.mask + 1)) }
+    }
+
     /// As [`spsc::Producer::unread`](crate::ring::Producer::unread).
     #[must_use]
     #[inline(always)]

@@ -214,6 +214,17 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
         self.polled()
     }
 
+    /// Counts no slot as free until the next index is accepted. Lanes that attached may have read different indices of the consumer, and must
+    /// decide alike: the first message polls for all of them. Returns the number of free slots, 0.
+    ///
+    /// # Errors
+    ///
+    /// None occurs; the index is accepted like a polled one.
+    #[inline(always)]
+    pub fn assume_full(&mut self) -> Result<usize, Corrupt> {
+        self.accepted(self.tail.wrapping_sub(self.slots.capacity()))
+    }
+
     /// Returns the published messages that the consumer has not popped, at most the capacity: a figure, from a load without ordering. This end
     /// keeps nothing of it.
     #[must_use]
@@ -230,8 +241,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses; or `head`
-    /// leaves no slot free.
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {
         self.accepted(head)
