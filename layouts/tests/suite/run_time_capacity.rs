@@ -1,4 +1,5 @@
 use std::mem::{MaybeUninit, forget};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -28,6 +29,16 @@ macro_rules! ends {
     }};
 }
 
+struct Bomb(#[allow(dead_code, reason = "counts the drop")] Arc<()>, bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.1 {
+            resume_unwind(Box::new("bomb"));
+        }
+    }
+}
+
 macro_rules! of_each_kind {
     ($($tests:ident: $kind:ident;)+) => {$(
         mod $tests {
@@ -44,6 +55,22 @@ macro_rules! of_each_kind {
                     } else {
                         assert_eq!(made, Err(LayoutError::NotAPowerOfTwo { capacity }));
                     }
+                }
+            }
+
+            #[test]
+            fn a_panicking_drop_of_a_value_in_a_dropped_ring_leaks_no_other() {
+                for bomb in 0..4 {
+                    let value = Arc::new(());
+                    let mut memory = [const { MaybeUninit::uninit() }; 4];
+                    let mut ring = $kind::RingIn::over(&mut memory[..]).unwrap();
+                    let (mut producer, consumer) = ends!(ring);
+                    for place in 0..4 {
+                        assert!(producer.push(Bomb(Arc::clone(&value), place == bomb)).is_ok());
+                    }
+                    drop((producer, consumer));
+                    assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());
+                    assert_eq!(Arc::strong_count(&value), 1, "value {bomb} panics");
                 }
             }
 
