@@ -43,6 +43,18 @@ calls! {
         Ok(())
     }
 
+    // The range of a GPU's; a stream's priority has no effect.
+    Context fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) |driver| {
+        driver.current()?;
+        for (place, priority) in [(least, 0), (greatest, -5)] {
+            if !place.is_null() {
+                // SAFETY: caller's promise; null is allowed.
+                unsafe { give(place, priority) }?;
+            }
+        }
+        Ok(())
+    }
+
     Context fn cuCtxSynchronize() |driver| {
         let device = driver.current()?;
         driver.engine.idle(Some(device.ordinal), driver.settings.deadline);

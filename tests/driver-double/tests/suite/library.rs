@@ -25,7 +25,7 @@ const OWN: [&str; 7] = [
 
 const NEEDED: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetAttribute cuDeviceTotalMem cuDeviceGetUuid \
      cuDeviceGetPCIBusId cuGetErrorName cuGetErrorString cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease cuCtxGetCurrent cuCtxSetCurrent \
-     cuCtxSynchronize cuMemAlloc cuMemFree cuMemAllocAsync cuMemFreeAsync cuMemAllocFromPoolAsync cuMemGetInfo cuMemGetAddressRange \
+     cuCtxGetStreamPriorityRange cuCtxSynchronize cuMemAlloc cuMemFree cuMemAllocAsync cuMemFreeAsync cuMemAllocFromPoolAsync cuMemGetInfo cuMemGetAddressRange \
      cuDeviceGetDefaultMemPool cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolSetAccess \
      cuMemHostAlloc cuMemFreeHost cuMemHostRegister cuMemHostUnregister cuMemHostGetDevicePointer cuMemHostGetFlags cuMemAllocManaged \
      cuMemPrefetchAsync cuMemAdvise cuStreamAttachMemAsync cuMemRangeGetAttribute cuMemcpyHtoD cuMemcpyHtoDAsync cuMemcpyDtoH \

@@ -136,6 +136,20 @@ fn stream_ids_are_never_reused() {
 }
 
 #[test]
+fn stream_priorities_have_the_range_of_a_gpu() {
+    alone("stream::stream_priorities_have_the_range_of_a_gpu", &[], || {
+        begin();
+        let (mut least, mut greatest) = (9, 9);
+        // SAFETY: writes two numbers; null is allowed.
+        unsafe {
+            ok(cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest));
+            ok(cuCtxGetStreamPriorityRange(null_mut(), null_mut()));
+        }
+        assert_eq!((least, greatest), (0, -5));
+    });
+}
+
+#[test]
 fn memset_fills_four_byte_words() {
     alone("stream::memset_fills_four_byte_words", &[], || {
         begin();
