@@ -16,6 +16,7 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::Scale;
 use crate::child::Child;
 use crate::exchange::{Echoes, STRATEGIES, by, exchange, open, options};
+use crate::prefilled;
 use crate::report::{Failure, Report, Skipped, demand};
 
 const NEAR_THE_END: u64 = u64::MAX - 20;
@@ -72,11 +73,10 @@ pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Fail
         demand(buffer.to_vec()?.iter().all(|&byte| byte == 7), || "not every byte is one more".to_owned())?;
         Ok("5000 bytes".to_owned())
     });
-    for strategy in [TransferStrategy::Unified, TransferStrategy::Flagged] {
-        // A tool that blocks launches reports it before the part's limit.
-        let options = Options { idle: Duration::from_secs(4), ..by(strategy) };
-        report.fact(format!("messages, {}", strategy.name()), || through(backend, &options, 500));
-    }
+    // Channels of messages would not open where launches wait for their kernels.
+    report.fact("messages, by indices", || prefilled::echo(backend));
+    report.fact("messages, by a flag each", || prefilled::echo_flagged(backend));
+    report.fact("messages, by a flag in each word pair", || prefilled::echo_paired(backend));
     Ok(())
 }
 

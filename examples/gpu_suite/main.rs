@@ -11,6 +11,7 @@ mod conformance;
 mod exchange;
 mod faults;
 mod kernel;
+mod prefilled;
 mod report;
 mod soak;
 

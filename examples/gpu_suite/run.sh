@@ -1,38 +1,47 @@
 #!/bin/sh
-# Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than eight minutes.
+# Finds out what this machine's GPU does, in two runs: `./run.sh [OUT]`, then `./run.sh --rest [OUT]`. The first ends within 200 seconds and has what
+# the rest depends on and the figures that matter most; the second ends within 420 seconds.
 #
 # OUT (./out if none is named) gets three files: results.json, table.txt and logs.tgz with NAME.json (one object per line) and NAME.log of each part.
 # A part has a time limit and a process group of its own, which is killed at the end of the part; the driver then ends its kernels. A part that fails or
 # hangs does not stop the next. One that cannot run is SKIPPED with the reason, which does not count as passed. results.json and logs.tgz are written
-# after each part, so a run that is cut off leaves those of the parts that ended; until the last part results.json has "complete":false.
+# after each part, so a run that is cut off leaves those of the parts that ended; until the last part results.json has "complete":false. Clocks and link
+# are read before and after each part, not during it.
 #
+#   --rest       the parts of the second run instead of the first
+#   --all        those of both
 #   --quick      little of everything: a look at whether it works, no figures
-#   --part NAME  that part alone; `--parts` prints them, with their limits in seconds
+#   --part NAME  that part alone
 #   --limit N    seconds for each part, instead of its own
+#   --parts      prints the parts of this run, with their limits in seconds
 #
 # Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed or it was
 # interrupted, 2 the arguments make no sense or OUT cannot be written, 3 none failed and some were skipped.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
-# With three seconds to end each, less than eight minutes: a second run fits into a quarter of an hour.
-parts='waits 40
-probe 15
+# With four seconds to end each and to read the clocks: less than 200 and 420 seconds.
+first='probe 10
 light 30
-conformance 40
-kernel 40
-faults 25
-memcheck 30
-synccheck 20
-initcheck 20
+twin 35
 bench 50
-twin 20
+kernel 40'
+# Last those under a sanitizer, which changes the launches.
+rest='conformance 40
+waits 60
+faults 25
+bench-rest 55
+launches 25
+product 15
 pools 40
-soak 65'
+soak 45
+memcheck 25
+synccheck 15
+initcheck 15'
 
 usage() {
     echo "run.sh: $1" >&2
-    echo 'usage: run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]; run.sh --parts' >&2
+    echo 'usage: run.sh [--rest | --all] [--quick] [--part NAME] [--limit SECONDS] [--parts] [OUT]' >&2
     exit 2
 }
 
@@ -52,17 +61,23 @@ suite() {
     exec "$here/gpu_suite" "$@"
 }
 
-# Rows of the benchmarks.
+# Rows of the benchmarks, each in a process and with a limit of its own: one that hangs does not take those after it along.
 bench() {
     need_gpu
-    if [ -n "$quick" ]; then
-        # All but the blocks of 100 MB.
-        set -- --seconds 0 --bytes 1MiB round-trip round-trip-p99 flagged-trip messages accounts h2d d2h d2d stream stream-back flush flush-16M \
-            flush-large flush-back flush-back-large overlap pool-64K pool-1M messages-8
-    else
-        set -- --seconds 1
-    fi
-    exec "$here/ringmem" bench --backend cuda --pinned 4GiB --json "$@"
+    each=$((limit > 12 ? 12 : limit)) failed=''
+    if [ -n "$quick" ]; then set -- --seconds 0 --bytes 1MiB "$@"; else set -- --seconds 1 "$@"; fi
+    for case in $cases; do
+        # In this process group: it ends with the part. Baselines launch kernels beside those of channels: none may be loaded by its first launch.
+        CUDA_MODULE_LOADING=EAGER timeout --foreground -k 1 "$each" "$here/ringmem" bench --backend cuda --pinned 4GiB --json "$@" "$case"
+        code=$?
+        case $code in
+        0) ;;
+        124 | 137) failed="$failed${failed:+; }$case: ended after $each s" ;;
+        *) failed="$failed${failed:+; }$case: exit code $code" ;;
+        esac
+    done
+    [ -z "$failed" ] || { echo "failed $failed" >&2 && exit 1; }
+    exit 0
 }
 
 # A short run under a tool of compute-sanitizer's, whose report goes to TOOL.txt.
@@ -81,29 +96,44 @@ sanitizer() {
     exit $code
 }
 
-# Which driver calls wait for a running kernel, with as many hardware queues as possible and with the default.
+# Which driver calls wait for a running kernel, with as many hardware queues as possible; then which streams do with the default and with one.
 waits() {
     program=$(command -v python3) || skip 'no python3'
     "$program" -c '' || skip "$program does not start"
     need_gpu
-    for connections in 32 8; do
+    for connections in 32 8 1; do
         echo "{\"connections\":$connections}"
-        CUDA_DEVICE_MAX_CONNECTIONS=$connections "$program" "$here/waits.py" "$here/ringmem.ptx" || exit $?
+        streams=''
+        [ $connections = 32 ] || streams=--streams
+        CUDA_DEVICE_MAX_CONNECTIONS=$connections "$program" "$here/waits.py" $streams "$here/ringmem.ptx" || exit $?
     done
     exit 0
 }
 
-# The echo in C++, compiled here.
-twin() {
-    program=$(command -v nvcc) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name nvcc 2> /dev/null | head -n 1)
-    [ -n "$program" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
-    command -v g++ > /dev/null || command -v c++ > /dev/null || skip 'no C++ compiler for nvcc to use'
-    need_gpu
+find_nvcc() {
+    command -v nvcc || find /usr/local/cuda*/bin /opt/cuda*/bin -name nvcc 2> /dev/null | head -n 1
+}
+
+# Compiles the C++ programs while other parts run; `twin.code` then says how that ended.
+compile() {
+    program=$(find_nvcc)
+    code=1
     for arch in native sm_80; do
         # Older ones do not know `native`; what is compiled for sm_80 runs on what came after it.
-        "$program" -O3 -std=c++17 -arch=$arch -o "$work/echo_twin" "$here/echo_twin.cu" >&2 && exec "$work/echo_twin"
+        "$program" -O3 -std=c++17 -arch=$arch -o "$work/twin" "$here/twin.cu" && code=0 && break
     done
-    exit 1
+    echo $code > "$work/twin.part" && mv "$work/twin.part" "$work/twin.code"
+    exit 0
+}
+
+# A part of the C++ programs.
+twin() {
+    [ -n "$(find_nvcc)" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
+    command -v g++ > /dev/null || command -v c++ > /dev/null || skip 'no C++ compiler for nvcc to use'
+    need_gpu
+    while [ ! -f "$work/twin.code" ]; do sleep 0.1; done
+    [ "$(cat "$work/twin.code")" = 0 ] || { tail -n 3 "$work/logs/nvcc.log" >&2 && exit 1; }
+    exec "$work/twin" "$1"
 }
 
 pools() {
@@ -128,37 +158,58 @@ body() {
     conformance | kernel | faults) suite "$1" ;;
     soak) suite soak --seconds $((limit > 30 ? limit - 15 : limit / 2)) ;;
     memcheck | synccheck | initcheck) sanitizer "$1" ;;
-    bench) bench ;;
-    twin) twin ;;
+    bench)
+        cases='round-trip round-trip-p99 flagged-trip messages h2d d2h flush flush-large pool-1M'
+        bench
+        ;;
+    bench-rest)
+        cases='accounts d2d stream stream-back flush-16M flush-back flush-back-large overlap pool-64K messages-8'
+        # Blocks of 100 MB and more are nothing to look at quickly.
+        [ -n "$quick" ] || cases="$cases pool-100M pool-1G"
+        bench
+        ;;
+    twin) twin rings ;;
+    launches | product) twin "$1" ;;
     pools) pools ;;
     waits) waits ;;
     esac
 }
 
-quick='' only='' most='' out=''
+quick='' only='' most='' out='' parts=$first lists=''
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=1 ;;
+    --rest) parts=$rest ;;
+    --all)
+        parts="$first
+$rest"
+        ;;
     --part | --limit | --body)
         [ $# -gt 1 ] && [ -n "$2" ] || usage "$1 needs a value"
         case $1 in
-        --part) only=$2 ;;
+        --part)
+            only=$2
+            parts="$first
+$rest"
+            ;;
         --limit) most=$2 ;;
         # How this script calls itself.
         --body) inside=$2 ;;
         esac
         shift
         ;;
-    --parts) echo "$parts" && exit 0 ;;
+    --parts) lists=1 ;;
     -*) usage "there is no $1" ;;
     *) [ -z "$out" ] || usage "two folders: $out and $1" && out=$1 ;;
     esac
     shift
 done
+if [ -n "$lists" ]; then echo "$parts" && exit 0; fi
 case $most in *[!0-9]* | 0* | ??????*) usage "--limit $most is no number of seconds" ;; esac
 out=${out:-./out}
 if [ -n "${inside:-}" ]; then
-    work=$RINGMEM_BUNDLE_WORK limit=$RINGMEM_BUNDLE_LIMIT
+    work=$RINGMEM_BUNDLE_WORK limit=${RINGMEM_BUNDLE_LIMIT:-0}
+    if [ "$inside" = compile ]; then compile; fi
     body "$inside"
 fi
 
@@ -186,7 +237,7 @@ unset CUDA_LAUNCH_BLOCKING
 # Bundles are carried by what forgets modes.
 chmod u+x "$here/ringmem" "$here/gpu_suite" "$here/gpu_smoke" 2> /dev/null
 
-running='' guard=''
+running='' guard='' beside=''
 # Ends all of a part that is left.
 end_part() {
     if [ -n "$guard" ]; then kill "$guard" && wait "$guard"; fi
@@ -198,10 +249,15 @@ end_part() {
     running='' guard=''
 } 2> /dev/null
 
+# Each has a group of its own, which `timeout` ends with itself.
+end_beside() {
+    for job in $beside; do kill "$job" && wait "$job"; done
+} 2> /dev/null
+
 # A part that has just begun has no group yet.
 trap 'echo "run.sh: interrupted; $out/results.json has what was done" >&2; kill -s KILL "$running" 2> /dev/null; exit 1' INT TERM HUP
 # The group of a part is its own, and does not hear of it. What is said twice does not interrupt the end.
-trap 'trap "" INT TERM HUP; end_part; rm -rf "$work"' EXIT
+trap 'trap "" INT TERM HUP; end_part; end_beside; rm -rf "$work"' EXIT
 
 # Text as the inside of a string of JSON.
 quoted() {
@@ -232,6 +288,24 @@ now() {
     date +%s
 }
 
+# Clocks in MHz, the link, temperature and watts, as nvidia-smi says them.
+clocks() {
+    timeout 3 nvidia-smi --query-gpu=clocks.sm,clocks.mem,pcie.link.gen.current,pcie.link.width.current,temperature.gpu,power.draw \
+        --format=csv,noheader,nounits 2> /dev/null | head -n 1 | quoted
+}
+
+# Whether one of these parts is among this run's.
+includes() {
+    for part in "$@"; do
+        case "
+${only:-$parts} " in
+        *"
+$part "*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
 failed=0 skipped=0 ran=0 objects='' all=false gpu=''
 # Writes results.json at once, or not at all. Takes whether the last part is over.
 results() {
@@ -254,11 +328,21 @@ logs() {
 
 begun=$(now)
 results false
+# What takes long and needs no GPU runs beside the first parts: the compiler, and Python's first look at its largest modules.
+if includes twin launches product && [ -n "$(find_nvcc)" ]; then
+    timeout 100 /bin/sh "$here/run.sh" --body compile "$out" > "$work/logs/nvcc.log" 2>&1 < /dev/null &
+    beside="$beside $!"
+fi
+if includes pools && command -v python3 > /dev/null; then
+    timeout 100 python3 -c 'import torch, cupy' > /dev/null 2>&1 < /dev/null &
+    beside="$beside $!"
+fi
 : > "$work/rows"
 while read -r name limit; do
     if [ -n "$only" ] && [ "$only" != "$name" ]; then continue; fi
     limit=${most:-$limit}
     echo "== $name, at most $limit s" >&2
+    before=$(clocks)
     from=$(now)
     RINGMEM_BUNDLE_LIMIT=$limit timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
     running=$!
@@ -269,6 +353,7 @@ while read -r name limit; do
     code=$?
     end_part
     took=$(($(now) - from))
+    after=$(clocks)
     # The last fact that does not hold, else whatever was said last.
     reason=$(grep '^failed ' "$work/logs/$name.log" | tail -n 1 | quoted)
     reason=${reason:-$(grep -v '^[[:space:]]*$' "$work/logs/$name.log" | tail -n 1 | quoted)}
@@ -283,11 +368,11 @@ while read -r name limit; do
     printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$work/table"
     printf '   %s %s\n' "$result" "$reason" >&2
     objects_of "$work/logs/$name.json" > "$work/objects"
-    case $name in light | bench | twin | pools) cat "$work/objects" >> "$work/rows" ;; esac
+    case $name in light | bench | bench-rest | twin | launches | product | pools) cat "$work/objects" >> "$work/rows" ;; esac
     gpu=${gpu:-$(gpu_of "$work/objects")}
     lines=$(tr '\n' ',' < "$work/objects")
     objects="$objects${objects:+,
-}{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"out\":[${lines%,}]}"
+}{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"clocks\":[\"$before\",\"$after\"],\"out\":[${lines%,}]}"
     results false
     logs
 done << END

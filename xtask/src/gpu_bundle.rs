@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{Failure, image, root};
 
 const MOST: u64 = 60 << 20;
-const TEXTS: [&str; 4] = ["run.sh", "echo_twin.cu", "pools.py", "waits.py"];
+const TEXTS: [&str; 4] = ["run.sh", "twin.cu", "pools.py", "waits.py"];
 
 pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringmem::bridge::TransferStrategy;
 use ringmem::channel::{Channel, Options, ReceiveError};
@@ -139,6 +139,17 @@ impl<'a> Probe<'a> {
         }
         Ok(begun.elapsed().as_nanos() as f64 / f64::from(TIMES))
     }
+}
+
+/// An idle GPU lowers its clocks, and takes part of a second to raise them.
+pub(super) fn raise_clocks(rig: &Rig) -> Outcome {
+    const TIME: Duration = Duration::from_millis(500);
+    let begun = Instant::now();
+    let mut probe = Probe::new(rig)?;
+    while begun.elapsed() < TIME {
+        probe.launch()?;
+    }
+    Ok(())
 }
 
 pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {

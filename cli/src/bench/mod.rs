@@ -101,6 +101,9 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
     let mut table = Table { out, json: arguments.json, source: &source, columns, bar, done: 0 };
     table.head(rig.backend.name(), &place.why)?;
     let time = Duration::from_secs(arguments.seconds);
+    if rig.driver.is_some() && !time.is_zero() {
+        kernels::raise_clocks(&rig)?;
+    }
     let mut failed = Vec::new();
     for (done, name) in (0..).zip(names) {
         table.done = done;

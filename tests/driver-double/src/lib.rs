@@ -35,6 +35,8 @@
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | by number of `CUdevice_attribute`; `NUMBER=-`: unknown |
 //!
+//! The driver's own `CUDA_MODULE_LOADING=EAGER` and `CUDA_LAUNCH_BLOCKING=1` (a launch returns when its kernel has ended) have their effect.
+//!
 //! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls of the attributes 83, 89, 95, 98, 99,
 //! 115 and 122 fail if it is 0.
 //!

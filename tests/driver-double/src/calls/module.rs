@@ -83,7 +83,11 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
         driver.engine.idle(Some(function.device), driver.settings.deadline);
     }
     let launch = Launch { program: function.program.clone(), arguments, groups: groups.into(), threads };
-    driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
+    let ticket = driver.engine.queue(stream, Operation::Launch(launch), None)?;
+    if driver.settings.blocks_launches {
+        driver.engine.wait(&ticket, driver.settings.patience());
+    }
+    Ok(())
 }
 
 calls! {

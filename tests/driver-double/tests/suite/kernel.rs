@@ -128,6 +128,20 @@ fn blocks_beyond_the_capacity_run_after_the_others() {
 }
 
 #[test]
+fn with_cuda_launch_blocking_a_launch_returns_after_its_kernel() {
+    const DELAY: (&str, &str) = ("RINGMEM_DOUBLE_DELAY_US", "300000");
+    let is_over = || {
+        begin();
+        let (words, on) = (pinned(512), stream(NON_BLOCKING));
+        ok(launch(function(module(), c"publish"), 1, on, &[words.addr().get() as u64, 1, 0]));
+        // SAFETY: takes a handle.
+        unsafe { cuStreamQuery(on) }
+    };
+    let name = "kernel::with_cuda_launch_blocking_a_launch_returns_after_its_kernel";
+    alone(name, &[DELAY, ("CUDA_LAUNCH_BLOCKING", "1")], || assert_eq!(is_over(), 0));
+}
+
+#[test]
 fn a_kernel_faults_at_an_address_that_is_not_live() {
     alone("kernel::a_kernel_faults_at_an_address_that_is_not_live", &[], || {
         begin();
