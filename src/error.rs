@@ -118,6 +118,21 @@ pub enum Error {
         /// Limit.
         limit: u64,
     },
+    /// The staging buffers of a stream exceed the pinned memory that is left.
+    #[error(
+        "{buffers} staging buffers of {} are {} of pinned memory, {} of {} in use: use a smaller chunk or fewer staging buffers",
+        Bytes(*bytes), Bytes(u64::from(*buffers).saturating_mul(*bytes)), Bytes(*used), Bytes(*limit)
+    )]
+    Staging {
+        /// Number of staging buffers.
+        buffers: u32,
+        /// Bytes of each.
+        bytes: u64,
+        /// Pinned bytes in use then.
+        used: u64,
+        /// Limit on pinned memory.
+        limit: u64,
+    },
     /// A range beyond a buffer's end, in elements.
     #[error("invalid range: {len} {0} at offset {offset} are not within {size} {0}", Elements(*element_bytes))]
     Range {

@@ -4,15 +4,23 @@
 #[path = "suite/clean.rs"]
 mod clean;
 
+use core::ops::ControlFlow;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::manager::{BufferConfig, MemoryManager};
+
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
+use ringmem::streaming::{Job, Progress, Streamer, Through};
+
+/// Of all threads: a stream's thread frees what a caller's allocated.
+static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     static HEAP: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
@@ -23,12 +31,14 @@ struct Counting;
 // SAFETY: the system's allocator, counted.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as i64, Relaxed);
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0 + 1, heap.get().1 + layout.size() as i64)));
         // SAFETY: caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Relaxed);
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0, heap.get().1 - layout.size() as i64)));
         // SAFETY: caller's promise.
         unsafe { System.dealloc(place, layout) }
@@ -150,4 +160,24 @@ fn a_tick_of_a_manager_allocates_no_heap() {
         manager.tick();
     });
     assert_eq!((count, held), (0, 0));
+}
+
+#[test]
+fn a_streamer_s_bookkeeping_is_bounded_by_its_depth_not_by_its_source() {
+    let most_of = |chunks: usize| {
+        let (backend, bytes) = (backend(), vec![7_u8; chunks]);
+        let before = LIVE.load(Relaxed);
+        let mut streamer = Streamer::builder(&backend, 0).chunk(1).depth(Streamer::MOST_DEPTH).build().expect("room");
+        let mut most = LIVE.load(Relaxed) - before;
+        let mut note = |_: Progress| {
+            most = most.max(LIVE.load(Relaxed) - before);
+            ControlFlow::Continue(())
+        };
+        let streamed = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut note), &mut Through).expect("no fault");
+        assert_eq!(streamed.most_under_way, 1024);
+        most
+    };
+    let most = [1500, 30_000].map(most_of);
+    // Other tests of this process allocate, too.
+    assert!(most.into_iter().all(|most| most < 4 << 20), "{most:?} bytes");
 }

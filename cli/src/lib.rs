@@ -134,7 +134,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Fact(text) => f.write_str(text),
-            Self::Call(error @ ringmem::Error::Limit { of: LimitOf::Pinned, .. }) => {
+            Self::Call(error @ (ringmem::Error::Limit { of: LimitOf::Pinned, .. } | ringmem::Error::Staging { .. })) => {
                 write!(f, "{}: raise the limit with --pinned", chain(error))
             }
             Self::Call(error) => f.write_str(&chain(error)),

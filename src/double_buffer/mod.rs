@@ -108,7 +108,7 @@ pub enum Policy {
 ///
 /// # Errors
 ///
-/// [`Unsupported`](Error::Unsupported) for no slots; as [`Stream::new`].
+/// [`Unsupported`](Error::Unsupported) for no slots, [`Size`](Error::Size) for more than [`MOST_SLOTS`]; as [`Stream::new`].
 #[track_caller]
 pub fn pair<T, H>(memory: H, slots: usize, policy: Policy) -> Result<(Writer<T, H>, Reader<T, H>)>
 where
@@ -120,10 +120,16 @@ where
     Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
+/// The largest number of slots of [`pair`] and [`Uploads`]. Each slot holds a frame of pinned memory once it is used.
+pub const MOST_SLOTS: usize = 1024;
+
 /// Not a shared stream: its synchronize would take the reader's errors.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
         return Err(Error::Unsupported { what: "a double buffer with 0 slots" });
+    }
+    if slots > MOST_SLOTS {
+        return Err(Error::Size { what: "number of slots", asked: slots as u64, least: 1, most: MOST_SLOTS as u64 });
     }
     Stream::new(memory.backend(), memory.device())
 }

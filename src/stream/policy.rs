@@ -129,7 +129,7 @@ impl Kind {
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error {
-            Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } => Self::Memory,
+            Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Staging { .. } | Error::Map { .. } => Self::Memory,
             Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } | Error::Residency { .. } => {
                 Self::Launch
             }

@@ -3,7 +3,8 @@
 //! Also use it for data that is read and written while the device works. Use [`Chunked`](crate::copy::Chunked) to copy one buffer,
 //! [`double_buffer`](crate::double_buffer) for frames, a [`Channel`](crate::channel::Channel) for messages.
 //!
-//! 1. Reading, upload, work, download and writing overlap, with at most [`depth`](Builder::depth) chunks in flight.
+//! 1. Reading, upload, work, download and writing overlap, with at most [`depth`](Builder::depth) chunks in flight. Memory is bounded by the
+//!    settings, not by the source: all of it is allocated, or refused, by [`build`](Builder::build).
 //! 2. Every byte is processed once, in order. Chunks and jobs are whole [elements](Builder::element).
 //! 3. A source that ends early or changes its length is an error.
 //! 4. An error says how much is [done](Interrupted::done); another [`Job`] can continue [there](Job::from). A [`Sequential`] source's

@@ -8,7 +8,8 @@ use super::pipeline::Run;
 use super::stage::sealed::Work;
 use super::{Cause, Interrupted, Job, Stage, Streamed};
 use crate::backend::{Backend, DeviceAddress};
-use crate::memory::{Arena, Buffer, Device, Pinned, PinnedBuffer};
+use crate::error::LimitOf;
+use crate::memory::{Arena, Buffer, Device, Pinned};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -54,7 +55,7 @@ impl Chunk {
     }
 }
 
-pub(super) type Staging = PinnedBuffer<u8>;
+pub(super) type Staging = Buffer<u8, Arena<Pinned>>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
@@ -79,7 +80,9 @@ pub struct Streamer {
     depth: usize,
     staging: usize,
     pub(super) patience: Duration,
+    /// One allocation each, so that memory for all chunks is refused before any of it is taken.
     arena: Arena<Device>,
+    pinned: Arena<Pinned>,
     stride: usize,
     pub(super) idle: VecDeque<Staging>,
     pub(super) free: Vec<Slot>,
@@ -116,6 +119,10 @@ pub struct Builder {
 impl Streamer {
     /// Alignment of chunks, in bytes.
     pub const ALIGN: usize = 256;
+
+    /// Largest [`depth`](Builder::depth) and number of [staging buffers](Builder::staging). It bounds the bookkeeping, which is below 4 KiB for a
+    /// chunk in flight.
+    pub const MOST_DEPTH: u32 = 1024;
 
     /// Returns the defaults: three chunks of 4 MiB, elements of a byte.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
@@ -187,7 +194,7 @@ impl Streamer {
 
     fn fill_up(&mut self) -> Result<()> {
         while self.idle.len() < self.staging {
-            self.idle.push_back(Staging::new(Pinned::new(&self.backend, self.device), self.chunk)?);
+            self.idle.push_back(Staging::new(self.pinned.clone(), self.stride)?);
         }
         while self.free.len() + self.lost.len() < self.depth {
             self.free.push(Slot::new(self.arena.clone(), self.stride)?);
@@ -206,13 +213,15 @@ impl Builder {
         self
     }
 
-    /// Sets the most chunks in flight: of three, one is read, one uploaded and one worked on; a sink needs two more.
+    /// Sets the most chunks in flight, up to [`MOST_DEPTH`](Streamer::MOST_DEPTH): of three, one is read, one uploaded and one worked on; a sink
+    /// needs two more.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
     }
 
-    /// Sets the number of pinned buffers; default: the depth. Without a sink, fewer suffice and stay in the CPU caches.
+    /// Sets the number of pinned buffers, up to [`MOST_DEPTH`](Streamer::MOST_DEPTH); default: the depth. Without a sink, fewer suffice and stay in
+    /// the CPU caches.
     pub const fn staging(mut self, buffers: u32) -> Self {
         self.staging = Some(buffers);
         self
@@ -230,27 +239,40 @@ impl Builder {
         self
     }
 
-    /// Allocates memory and streams.
+    /// Allocates memory and streams: `depth` chunks of device memory and `staging` chunks of pinned memory, each rounded up to a multiple of
+    /// [`ALIGN`](Streamer::ALIGN) bytes. A job takes no more of either.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for 0 or too many bytes; no such device, memory or thread.
+    /// Before any allocation: [`Size`](Error::Size) for a setting of 0 or above its limit, and [`Staging`](Error::Staging) for more pinned memory
+    /// than the backend's budget has left. Then no such device, memory or thread.
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
-        let most = isize::MAX as u64;
-        for asked in [chunk, u64::from(depth), u64::from(staging), element] {
-            if asked == 0 {
-                return Err(Error::Size { what: "size in bytes", asked, least: 1, most });
+        let (most_bytes, most_depth) = (isize::MAX as u64, u64::from(Streamer::MOST_DEPTH));
+        for (what, asked, most) in [
+            ("chunk size in bytes", chunk, most_bytes),
+            ("number of chunks in flight", u64::from(depth), most_depth),
+            ("number of staging buffers", u64::from(staging), most_depth),
+            ("element size in bytes", element, most_bytes),
+        ] {
+            if !(1..=most).contains(&asked) {
+                return Err(Error::Size { what, asked, least: 1, most });
             }
         }
         let chunk = (chunk / element).max(1).saturating_mul(element);
-        let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
-        let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
-        let most = most / u64::from(depth) / Streamer::ALIGN as u64 * Streamer::ALIGN as u64;
-        let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most })?;
+        let stride = chunk.next_multiple_of(Streamer::ALIGN as u64);
+        let most = most_bytes / u64::from(depth.max(staging)) / Streamer::ALIGN as u64 * Streamer::ALIGN as u64;
+        if stride > most {
+            return Err(Error::Size { what: "chunk size in bytes", asked: chunk, least: 1, most });
+        }
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
+        let size_of_all = |count: u32| size(stride * u64::from(count));
+        let pinned = Arena::new(Pinned::new(&backend, device), size_of_all(staging), Streamer::ALIGN).map_err(|error| match error {
+            Error::Limit { of: LimitOf::Pinned, used, limit, .. } => Error::Staging { buffers: staging, bytes: stride, used, limit },
+            error => error,
+        })?;
+        let arena = Arena::new(Device::new(&backend, device), size_of_all(depth), Streamer::ALIGN)?;
         let open = || Stream::new(&backend, device);
         let (upload, work, download) = (open()?, open()?, open()?);
         let mut streamer = Streamer {
@@ -261,6 +283,7 @@ impl Builder {
             staging: staging as usize,
             patience,
             arena,
+            pinned,
             stride: size(stride),
             idle: VecDeque::new(),
             free: Vec::new(),

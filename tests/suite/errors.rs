@@ -24,6 +24,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Tainted", include_str!("stream/tainted.rs")),
     ("Corrupted", include_str!("peers/integrity.rs")),
     ("AlreadyExists", include_str!("manager/limit.rs")),
+    ("Staging", include_str!("streaming/shapes.rs")),
     ("Mirror", include_str!("mirror/table.rs")),
     ("Id", include_str!("registry/mod.rs")),
     ("Config", include_str!("pools/fields.rs")),

@@ -19,6 +19,20 @@ fn zero_slots_and_a_missing_device_are_errors() {
 }
 
 #[test]
+fn more_than_1024_slots_are_refused() {
+    let backend = Clean::build(HostBackend::builder());
+    let pinned = || Pinned::new(&backend, 0);
+    for slots in [1025, usize::MAX] {
+        let pair = double_buffer::pair::<u32, _>(pinned(), slots, EVERY).map(drop);
+        let uploads = Uploads::<u32, _>::new(pinned(), slots, LIMIT).map(drop);
+        for refused in [pair, uploads] {
+            assert!(matches!(refused, Err(Error::Size { least: 1, most: 1024, .. })), "{refused:?}");
+        }
+    }
+    double_buffer::pair::<u32, _>(pinned(), 1024, EVERY).map(drop).expect("slots are allocated on first use");
+}
+
+#[test]
 fn a_rejected_transfer_takes_no_number_and_no_slot() {
     let other = Clean::build(HostBackend::builder());
     let mut theirs = GpuBuffer::<u32>::new(Device::new(&other, 0), LEN).expect("room");

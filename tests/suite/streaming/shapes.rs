@@ -118,3 +118,35 @@ fn invalid_builder_settings_are_errors() {
     assert!(matches!(builder().chunk(1 << 20).depth(2).build(), Err(Error::OutOfMemory { requested, .. }) if requested == 2 << 20));
     assert!(matches!(Streamer::builder(&backend, 7).build(), Err(Error::NoDevice { asked: 7, devices: 1 })));
 }
+
+#[test]
+fn staging_above_the_pinned_budget_is_refused_before_any_allocation() {
+    let backend = build(HostBackend::builder().device_memory(64 << 20).pinned_budget(1 << 20));
+    let builder = |staging| Streamer::builder(&backend, 0).chunk(100_000).depth(2).staging(staging);
+    let error = builder(11).build().expect_err("1 100 352 bytes");
+    let counters = backend.counters();
+    assert_eq!([counters.pinned_live, counters.device_live].map(|live| live.peak), [0; 2], "{error}");
+    assert!(matches!(error, Error::Staging { buffers: 11, bytes: 100_096, used: 0, limit: 1_048_576 }), "{error:?}");
+    let said = "11 staging buffers of 100096 bytes are 1101056 bytes of pinned memory, 0 bytes of 1 MiB in use: use a smaller chunk or fewer \
+                staging buffers";
+    assert_eq!(error.to_string(), said);
+    assert_eq!(builder(10).build().expect("1 000 960 bytes").pinned().0, 10);
+}
+
+#[test]
+fn more_than_1024_chunks_in_flight_are_refused() {
+    let backend = backend();
+    let builder = || Streamer::builder(&backend, 0).chunk(1);
+    for too_many in [builder().depth(1025), builder().depth(u32::MAX), builder().staging(1025)] {
+        let error = too_many.build().expect_err("too many");
+        assert!(matches!(error, Error::Size { least: 1, most: 1024, .. }), "{error}");
+        assert_eq!(backend.counters().pinned_live.peak, 0);
+    }
+    let mut streamer = builder().depth(1024).build().expect("room");
+    let (bytes, mut sink) = (noise(5000), Vec::new());
+    streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut Through).expect("no fault");
+    assert!(sink == bytes);
+    // 256 bytes a chunk, in one block, not a page each.
+    let counters = backend.counters();
+    assert_eq!((counters.pinned_allocations.count, counters.pinned_live.peak), (1, 1024 * 256));
+}
