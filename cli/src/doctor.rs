@@ -34,6 +34,12 @@ struct Limit {
     advice: Option<&'static str>,
 }
 
+struct Variable {
+    name: &'static str,
+    value: Option<String>,
+    advice: &'static str,
+}
+
 struct Way {
     name: &'static str,
     rate: Rate,
@@ -49,6 +55,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
         .collect::<ringmem::Result<Vec<Value>>>()?;
     let (driver, limits) = (gpu::driver(), limits(arguments.place.pinned));
+    let variables = variables(&driver);
     // Little pinned or device memory hides no other finding.
     let (ways, unmeasured) = match Stream::new(backend, 0).and_then(|stream| ways(&stream, detected.visibility)) {
         Ok(ways) => (Vec::from(ways), None),
@@ -64,11 +71,13 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
             .collect();
         let limits: Vec<Value> =
             limits.iter().map(|limit| json!({ "name": limit.name, "bytes": limit.bytes, "advice": limit.advice })).collect();
+        let variables: Vec<Value> =
+            variables.iter().map(|Variable { name, value, advice }| json!({ "name": name, "value": value, "advice": advice })).collect();
         let Detected { visibility, why, overridden, warning } = detected;
         let object = json!({
             "visibility": visibility.name(), "why": why, "overridden": overridden, "warning": warning,
-            "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver, "limits": limits,
-            "bandwidth": ways, "bandwidth_error": unmeasured,
+            "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver,
+            "environment": variables, "limits": limits, "bandwidth": ways, "bandwidth_error": unmeasured,
         });
         return Ok(writeln!(out, "{}", json_line(&object))?);
     }
@@ -89,6 +98,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         if let (Some(name), Some(advice)) = (gpu["name"].as_str(), gpu["advice"].as_str()) {
             writeln!(out, "watchdog    {}: {advice}", plain(name))?;
         }
+    }
+    for Variable { name, value, advice } in variables {
+        let value = value.map_or_else(|| " is not set".to_owned(), |value| format!("={}", plain(&value)));
+        writeln!(out, "environment {name}{value}: {advice}")?;
     }
     for limit in limits {
         let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), size::show);
@@ -142,6 +155,32 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
         Diagnosis::Slow(suggestions) => suggestions,
         Diagnosis::Fine | Diagnosis::Unknown => &[],
     }
+}
+
+/// Returns the variables of the CUDA driver that stop persistent kernels as they are set; none without a GPU.
+fn variables(driver: &Value) -> Vec<Variable> {
+    if driver["gpus"].as_array().is_none_or(Vec::is_empty) {
+        return Vec::new();
+    }
+    let variable = |name, is_right: fn(Option<&str>) -> bool, advice| {
+        let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        (!is_right(value.as_deref())).then_some(Variable { name, value, advice })
+    };
+    [
+        variable(
+            "CUDA_MODULE_LOADING",
+            |value| value == Some("EAGER"),
+            "the first launch of a kernel that any library in the process loads lazily may wait for a persistent kernel; set it to EAGER",
+        ),
+        variable(
+            "CUDA_LAUNCH_BLOCKING",
+            |value| matches!(value, None | Some("" | "0")),
+            "a launch waits for the end of its kernel, so the launch of a persistent kernel does not return; unset it",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[cfg(unix)]

@@ -68,6 +68,45 @@ fn the_doctor_reports_a_kernel_watchdog_with_advice() {
 }
 
 #[test]
+fn the_doctor_warns_of_variables_that_stop_persistent_kernels() {
+    const LOADING: &str = "CUDA_MODULE_LOADING";
+    const BLOCKING: &str = "CUDA_LAUNCH_BLOCKING";
+    let warned_of = |libraries: &Path, variables: &[(&str, &str)]| -> Vec<String> {
+        let doctor = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.arg("doctor").args(arguments).env("LD_LIBRARY_PATH", libraries).env_remove(LOADING).env_remove(BLOCKING);
+            command.envs(variables.iter().copied()).output().expect("the program").stdout
+        };
+        let said: Value = serde_json::from_slice(&doctor(&["--json"])).expect("one object");
+        let lines = String::from_utf8(doctor(&[])).expect("text");
+        let warnings = said["environment"].as_array().expect("a list").iter().map(|warning| {
+            let (name, advice) = (warning["name"].as_str().expect("text"), warning["advice"].as_str().expect("text"));
+            let set = variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| *value);
+            assert_eq!(warning["value"].as_str(), set, "{said}");
+            let value = set.map_or(" is not set".to_owned(), |set| format!("={set}"));
+            assert!(lines.lines().any(|line| line == format!("environment {name}{value}: {advice}")), "{lines}");
+            name.to_owned()
+        });
+        let warnings: Vec<String> = warnings.collect();
+        assert_eq!(lines.lines().filter(|line| line.starts_with("environment ")).count(), warnings.len(), "{lines}");
+        warnings
+    };
+    let double = double();
+    for (variables, expected) in [
+        (&[][..], &[LOADING][..]),
+        (&[(LOADING, "LAZY")], &[LOADING]),
+        (&[(LOADING, "EAGER")], &[]),
+        (&[(LOADING, "EAGER"), (BLOCKING, "0")], &[]),
+        (&[(LOADING, "EAGER"), (BLOCKING, "1")], &[BLOCKING]),
+        (&[(BLOCKING, "1")], &[LOADING, BLOCKING]),
+    ] {
+        assert_eq!(warned_of(&double, variables), expected, "{variables:?}");
+    }
+    let none = tempfile::tempdir().expect("a folder");
+    assert_eq!(warned_of(none.path(), &[(BLOCKING, "1")]), [""; 0], "no driver, no GPU");
+}
+
+#[test]
 fn the_driver_gets_32_connections_unless_set() {
     for (said, expected) in [(None, "32"), (Some("8"), "8")] {
         let log = tempfile::NamedTempFile::new().expect("a file");
