@@ -20,5 +20,6 @@ mod rig;
 mod rights;
 mod staged;
 mod streams;
+mod under_a_kernel;
 mod unresponsive;
 mod unspecified;

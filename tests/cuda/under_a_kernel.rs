@@ -1,0 +1,79 @@
+//! The driver calls under a running kernel, as the guide lists them.
+
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+
+use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Error, Image};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::held::Held;
+use crate::rig::{self, Alone, Double};
+
+/// The calls of the guide's tables, in order: made; refused or deferred; not known.
+fn listed() -> [Vec<&'static str>; 3] {
+    let guide = include_str!("../../docs/guide/cuda.md");
+    let section = guide.split_once("\n## Driver calls under a kernel\n").expect("the section").1;
+    let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+    let tables: Vec<&str> = section.split("\n| calls |").skip(1).collect();
+    let calls = |table: &'static str| -> Vec<&'static str> {
+        let cells = table.lines().filter(|line| line.starts_with("| `cu")).filter_map(|line| line.split('|').nth(1));
+        cells.flat_map(|cell| cell.split(", ").map(|call| call.trim().trim_matches('`'))).collect()
+    };
+    let tables: [&'static str; 3] = tables.try_into().expect("three tables");
+    tables.map(calls)
+}
+
+#[test]
+fn the_guide_lists_each_driver_call_of_the_backend_once() {
+    let source = include_str!("../../src/backend/cuda/call.rs");
+    let named = source.lines().filter_map(|line| line.trim_start().strip_prefix("fn cu")?.split_once('('));
+    let named: BTreeSet<String> = named.map(|(name, _)| format!("cu{name}")).collect();
+    let all = listed().concat();
+    let set: BTreeSet<String> = all.iter().map(|&call| call.to_owned()).collect();
+    assert_eq!((all.len(), set), (named.len(), named));
+}
+
+fn frees_and_loads_under_a_kernel() {
+    let (backend, double) = (rig::open(), Double::new());
+    let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+    let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 4096).expect("room");
+    let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 4096).expect("room");
+    let gpu = GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096).expect("room");
+    let mut bytes = vec![0_u8; 4096];
+    // SAFETY: the bytes outlive the backend's use of them: it has ended below.
+    let registered = unsafe { backend.register(0, NonNull::from(&mut bytes[..]).cast(), bytes.len()) }.expect("new memory");
+    let held = Held::on(&first);
+    let [_, waiting, _] = listed();
+    let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
+    let before = calls();
+    drop((pinned, managed, gpu, registered, second));
+    let other = Image { host: &IMAGE.host[..1], ..IMAGE };
+    let loaded = Module::load(&backend, &other, &ABI).map(drop);
+    assert!(matches!(loaded, Err(Error::Busy { .. })), "{loaded:?}");
+    let trimmed = backend.trim(0);
+    assert!(matches!(trimmed, Err(Error::Busy { .. })), "{trimmed:?}");
+    let known = Module::load(&backend, &IMAGE, &ABI).expect("already loaded");
+    drop(known);
+    assert_eq!((calls(), backend.waiting()), (before.clone(), 3));
+    drop(held);
+    first.synchronize().expect("the kernel has ended");
+    backend.trim(0).expect("no kernel runs");
+    assert_eq!(backend.waiting(), 0);
+    let after = calls();
+    for ((call, before), (_, after)) in
+        before.iter().zip(&after).filter(|((call, _), _)| call.contains("Free") || call.contains("Unregister"))
+    {
+        assert!(after > before, "{call} was deferred, and not lost");
+    }
+}
+
+#[test]
+fn calls_that_may_wait_are_refused_or_deferred_under_a_kernel() {
+    let [_, waiting, _] = listed();
+    let alone = Alone::new(concat!(module_path!(), "::calls_that_may_wait_are_refused_or_deferred_under_a_kernel"))
+        .with("RINGMEM_DOUBLE_WAITS", waiting.join(","))
+        .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
+    rig::clean(&alone, frees_and_loads_under_a_kernel);
+}
