@@ -1,8 +1,14 @@
 //! The driver calls under a running kernel, as the guide lists them.
 
+use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
+use std::time::Instant;
 
+use ringmem::backend::{Backend, Launch, MemoryLocation, Options, Request};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Image};
@@ -66,6 +72,47 @@ fn frees_and_loads_under_a_kernel() {
         before.iter().zip(&after).filter(|((call, _), _)| call.contains("Free") || call.contains("Unregister"))
     {
         assert!(after > before, "{call} was deferred, and not lost");
+    }
+}
+
+/// The kernel outlives the backend: its words are the driver's, and not freed.
+fn drops_the_backend_under_a_kernel() {
+    let (backend, double) = (rig::open(), Double::new());
+    let module = backend.load(&IMAGE, &ABI).expect("our ABI");
+    let stream = backend.open_stream(0).expect("a stream");
+    let layout = Layout::new::<[u64; 2]>();
+    let request = Request { location: MemoryLocation::Pinned, device: 0, layout, options: Options::empty() };
+    let block = backend.allocate(&request, None).expect("room");
+    // SAFETY: two words of pinned memory, which is never freed.
+    let words = unsafe { block.host.expect("pinned").cast::<[AtomicU64; 2]>().as_ref() };
+    let arguments = [block.device_address.expect("it has one").get()];
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups: 1, stays: true, operands: &[] };
+    // SAFETY: the words outlive the launch.
+    unsafe { backend.launch(&launch, stream) }.expect("a launch");
+    let begun = Instant::now();
+    while words[0].load(Acquire) != 1 {
+        assert!(begun.elapsed() < rig::LIMIT, "the kernel does not run");
+        thread::yield_now();
+    }
+    backend.extension().record(stream).expect("a timed event");
+    let [_, waiting, _] = listed();
+    let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
+    let before = calls();
+    drop(backend);
+    assert_eq!(calls(), before);
+    words[1].store(1, Release);
+}
+
+#[test]
+fn a_backend_dropped_under_a_kernel_makes_no_call_that_may_wait() {
+    let [_, waiting, _] = listed();
+    let alone = Alone::new(concat!(module_path!(), "::a_backend_dropped_under_a_kernel_makes_no_call_that_may_wait"))
+        .with("RINGMEM_DOUBLE_WAITS", waiting.join(","))
+        .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
+    if alone.is_here() {
+        drops_the_backend_under_a_kernel();
+    } else {
+        alone.run();
     }
 }
 

@@ -255,6 +255,8 @@ impl Drop for Device {
     /// Releasing the context frees everything: driver errors are ignored.
     fn drop(&mut self) {
         if self.is_left.load(Relaxed) || !process::is_home() {
+            // Its own drop would destroy it, which may wait for the kernel.
+            core::mem::forget(self.pool.take());
             return;
         }
         let _bound = self.bind();
