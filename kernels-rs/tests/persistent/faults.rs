@@ -9,7 +9,7 @@ use ringmem_layouts::{ControlBlock, HostWord, RingHeader, RingLayout};
 use crate::echo::message;
 use crate::machine::{run_image, unmapped};
 use crate::memory::Device;
-use crate::rig::{LIMIT, Rig, Shape, until};
+use crate::rig::{IDLE, Rig, Shape, until};
 use crate::traced::{echo, trace};
 
 fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault>) {
@@ -231,7 +231,7 @@ fn a_deadline_beyond_u64_max_causes_no_fault() {
     let device = Device::with_manual_clock([memory.range()]);
     device.advance(u64::MAX - 1_000);
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    rig.launch.idle_ns = LIMIT.as_nanos() as u64;
+    rig.launch.idle_ns = IDLE.as_nanos() as u64;
     trace(&mut rig, &device, echo(), |rig| {
         rig.command(Command::ACTIVATE);
         rig.send(message(3));

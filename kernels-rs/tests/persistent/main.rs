@@ -1,4 +1,4 @@
-//! The persistent kernels as host functions. No wait exceeds [`rig::LIMIT`].
+//! The persistent kernels as host functions. Waits end by [`patience`].
 
 mod aggregated;
 mod echo;
@@ -13,6 +13,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod paired;
+mod patience;
 mod reduce;
 mod rig;
 mod slots;

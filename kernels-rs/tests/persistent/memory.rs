@@ -2,13 +2,14 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use ringmem_layouts::image::KernelHost;
 
-use crate::rig::until;
+use crate::patience::{Steps, until};
 
 pub struct Bytes {
     base: NonNull<u8>,
@@ -60,7 +61,11 @@ impl Drop for Bytes {
 pub struct Device {
     ranges: Vec<(u64, u64)>,
     clock: Clock,
+    steps: Arc<Steps>,
     pub pauses: AtomicU64,
+    /// See [`stops_at`](Self::stops_at); 0 for never.
+    stops_at: u64,
+    is_stopped: AtomicBool,
 }
 
 pub enum Clock {
@@ -70,7 +75,14 @@ pub enum Clock {
 
 impl Device {
     pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        Self { ranges: ranges.into_iter().collect(), clock: Clock::Wall(Instant::now()), pauses: AtomicU64::new(0) }
+        Self {
+            ranges: ranges.into_iter().collect(),
+            clock: Clock::Wall(Instant::now()),
+            steps: Steps::watched(),
+            pauses: AtomicU64::new(0),
+            stops_at: 0,
+            is_stopped: AtomicBool::new(false),
+        }
     }
 
     pub fn with_manual_clock(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
@@ -80,6 +92,20 @@ impl Device {
     pub fn until_it_pauses(&self) {
         let before = self.pauses.load(Relaxed);
         until("the kernel waits", || self.pauses.load(Relaxed) > before);
+    }
+
+    /// Lets the kernel stand still at the end of a dry round, counted from the launch, while the host works.
+    #[allow(dead_code, reason = "not by the PTX suite")]
+    pub fn stops_at(self, round: u64) -> Self {
+        Self { stops_at: round, ..self }
+    }
+
+    #[allow(dead_code, reason = "not by the PTX suite")]
+    pub fn while_stopped<R>(&self, work: impl FnOnce() -> R) -> R {
+        until("the kernel stops", || self.is_stopped.load(Acquire));
+        let result = work();
+        self.is_stopped.store(false, Release);
+        result
     }
 
     pub fn advance(&self, ns: u64) {
@@ -92,11 +118,13 @@ impl Device {
 
 impl KernelHost for Device {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        self.steps.step();
         let within = |&(start, len): &(u64, u64)| address.checked_sub(start).is_some_and(|offset| offset <= len && bytes <= len - offset);
         self.ranges.iter().any(within).then(|| NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)))?
     }
 
     fn now_ns(&self) -> u64 {
+        self.steps.step();
         match &self.clock {
             Clock::Wall(born) => born.elapsed().as_nanos() as u64,
             Clock::Manual(now) => now.load(Relaxed),
@@ -104,7 +132,11 @@ impl KernelHost for Device {
     }
 
     fn pause(&self, _: u32) {
-        self.pauses.fetch_add(1, Relaxed);
+        self.steps.step();
+        if self.pauses.fetch_add(1, Relaxed) + 1 == self.stops_at {
+            self.is_stopped.store(true, Release);
+            until("the host has worked", || !self.is_stopped.load(Acquire));
+        }
         std::thread::yield_now();
     }
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, Launch};
@@ -15,8 +15,10 @@ use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, Ring
 
 use crate::machine::run_image;
 use crate::memory::{Bytes, Device};
+pub use crate::patience::until;
 
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// Longer than any wait of a test, so that a slow host is not the kernel's fault.
+pub const IDLE: Duration = Duration::from_secs(3600);
 pub const EPOCH: u32 = 7;
 
 const CONTROL: u64 = 0;
@@ -141,7 +143,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             launch: Launch {
                 controls: memory.address() + CONTROL,
                 epoch: EPOCH,
-                idle_ns: LIMIT.as_nanos() as u64,
+                idle_ns: IDLE.as_nanos() as u64,
                 batch: shape.batch,
                 split: None,
                 abi: ABI.hash,
@@ -257,15 +259,5 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         assert!(self.telemetry.sequence.load().is_multiple_of(2), "no record is left half written");
         let (count, fault) = snapshot.faults();
         (snapshot.kernel_state().expect("a known state"), count, fault)
-    }
-}
-
-pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    let mut times = 0_u32;
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
-        times = times.saturating_add(1);
-        if times < 1000 { thread::yield_now() } else { thread::sleep(Duration::from_micros(50)) }
     }
 }

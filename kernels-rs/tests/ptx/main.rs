@@ -21,6 +21,8 @@ mod machine;
 mod memory;
 #[path = "../persistent/paired.rs"]
 mod paired;
+#[path = "../persistent/patience.rs"]
+mod patience;
 mod probes;
 mod reader;
 #[path = "../persistent/reduce.rs"]
