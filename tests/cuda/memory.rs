@@ -7,15 +7,16 @@ use std::time::Duration;
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
 use ringmem::bridge::TransferStrategy;
+use ringmem::config::Config;
 use ringmem::error::LimitOf;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Pinned, PinnedBuffer, Prefetching, Unified, UnifiedBuffer};
-use ringmem::pool::{PinnedPool, Pool};
+use ringmem::pool::{self, PinnedPool, Pool};
 use ringmem::stream::Stream;
 use ringmem::{Error, MemoryVisibility};
 
 use crate::held::Held;
-use crate::rig::{self, Double, alone};
+use crate::rig::{self, Alone, Double, alone};
 
 fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {
     Request { location, device: 0, layout: Layout::from_size_align(bytes, align).expect("a layout"), options }
@@ -462,4 +463,34 @@ alone! {
         got.expect("both halves have gone");
         asker.join().expect("no panic").expect("it was heard");
     }
+}
+
+/// The pools of the process are never dropped, so the double counts their memory as leaked.
+#[test]
+fn global_pools_are_of_the_first_gpu_by_default() {
+    let path = concat!(module_path!(), "::global_pools_are_of_the_first_gpu_by_default");
+    if !Alone::new(path).is_here() {
+        Alone::new(path).with("RINGMEM_DOUBLE_FAIL", "cuInit:1:999").run();
+        return;
+    }
+    let error = pool::global().expect_err("the driver cannot be used");
+    assert!(matches!(error, Error::Driver { call: "cuInit", code: 999, .. }), "{error}");
+    let pools = pool::global().expect("the next call tries again");
+    assert_eq!((pools.backend().is_simulated(), pools.ordinal(), pools.config()), (false, 0, &Config::cuda()));
+    let mut buffer = pools.buffer::<u32>(1000).expect("room");
+    buffer.fill(7).expect("a fill");
+    assert_eq!((buffer.is_device_backed(), buffer.to_vec().expect("a copy")), (true, vec![7; 1000]));
+}
+
+#[test]
+fn global_pools_are_simulated_without_a_gpu() {
+    let path = concat!(module_path!(), "::global_pools_are_simulated_without_a_gpu");
+    if !Alone::new(path).is_here() {
+        for plan in ["cuInit:1:34", "cuInit:1:100"] {
+            Alone::new(path).with("RINGMEM_DOUBLE_FAIL", plan).run();
+        }
+        return;
+    }
+    let pools = pool::global().expect("the host backend");
+    assert_eq!((pools.backend().is_simulated(), pools.config()), (true, &Config::host()));
 }
