@@ -61,6 +61,14 @@ pub enum IdError {
         /// Requested element type.
         got: &'static str,
     },
+    /// A mirror of another type.
+    #[error("type mismatch: the mirror is a `{expected}`, requested `{got}`")]
+    Mirror {
+        /// Registered mirror's type.
+        expected: &'static str,
+        /// Requested type.
+        got: &'static str,
+    },
     /// All slots are in use.
     #[error("registry full: all {slots} ids are in use")]
     Full {

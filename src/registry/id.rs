@@ -20,7 +20,7 @@ use super::slots::Index;
 /// ```
 pub struct BufferId<T> {
     registry: u64,
-    // INVARIANT: this index's buffer has elements `T`.
+    // INVARIANT: this index's buffer has elements `T`; in the table of mirrors, the mirror is a `T`.
     index: Index,
     _elements: PhantomData<fn() -> T>,
 }
@@ -38,7 +38,7 @@ impl<T> BufferId<T> {
         self.index
     }
 
-    /// Returns a number, unique within the registry.
+    /// Returns a number, unique among the buffers, or mirrors, of the registry.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.index.bits()

@@ -1,4 +1,4 @@
-//! [`Registry`]: buffers with numbers that fit into messages.
+//! [`Registry`]: buffers and mirrors with numbers that fit into messages.
 //!
 //! A [`manager`](crate::manager)'s buffers have names and grow; a registry's have numbers that travel in messages.
 //!
@@ -7,7 +7,8 @@
 //! 3. A released buffer grants no new lease. It is freed after its last lease and its last queued operation.
 //! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Sender and receiver check its bounds.
 //! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
-//! 6. A forked process's registry rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
+//! 6. A [mirror](crate::mirror) is registered, leased and referenced alike, by [`MirrorLease`]s, which are exclusive. It is not moved.
+//! 7. A forked process's registry rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -40,6 +41,7 @@
 
 mod id;
 pub(crate) mod lease;
+mod mirrors;
 mod queued;
 mod reference;
 pub(crate) mod relocate;
@@ -54,15 +56,17 @@ use std::sync::Arc;
 pub use crate::error::IdError;
 pub use id::BufferId;
 pub use lease::{Lease, LeaseMut};
+pub use mirrors::{MirrorId, MirrorLease};
 pub use relocate::Relocated;
 
+use mirrors::StoredMirror;
 use slots::{Removed, Slots};
 use stored::Stored;
 
 use crate::memory::{Buffer, Memory};
 use crate::{DeviceBytes, Rejected, Result};
 
-/// Numbered buffers of one memory. Clones share the registry.
+/// Numbered buffers of one memory, and mirrors whose device copies are in that memory. Clones share the registry.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -78,10 +82,11 @@ use crate::{DeviceBytes, Rejected, Result};
 /// ```
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
+    mirrors: Arc<Slots<StoredMirror>>,
     bytes: Arc<AtomicU64>,
 }
 
-/// A registry's counters and sizes. Exact while no other thread uses it.
+/// A registry's counters and sizes, of buffers and mirrors. Exact while no other thread uses it.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -133,10 +138,10 @@ impl<M: Memory> Registry<M> {
     /// Returns an empty registry.
     #[must_use]
     pub fn new() -> Self {
-        Self { slots: Arc::new(Slots::new()), bytes: Arc::default() }
+        Self { slots: Arc::new(Slots::new()), mirrors: Arc::new(Slots::new()), bytes: Arc::default() }
     }
 
-    /// Returns its number, which references contain.
+    /// Returns its number, which references to its buffers contain. References to its mirrors contain another one.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.slots.number()
@@ -173,19 +178,28 @@ impl<M: Memory> Registry<M> {
         self.slots.lease_mut(id)
     }
 
-    /// Returns whether the buffer exists and was not released, even leased.
+    /// Returns whether the buffer or mirror exists and was not released, even leased.
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
-        self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
+        let (registry, index) = (id.registry(), id.index());
+        self.slots.own(registry, index).is_ok_and(|index| self.slots.contains(index))
+            || self.mirrors.own(registry, index).is_ok_and(|index| self.mirrors.contains(index))
     }
 
-    /// Releases a buffer; returns the number of leases that keep it. The last of them frees it; without any, this call does.
+    /// Releases a buffer or mirror; returns the number of leases that keep it. The last of them frees it; without any, this call does.
     ///
     /// # Errors
     ///
     /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error if this call frees the buffer, which is freed
     /// anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
+        if id.registry() == self.mirrors.number() {
+            self.mirrors.here()?;
+            return match self.mirrors.remove(id.index())? {
+                Removed::Leased(leases) => Ok(leases),
+                Removed::Value(mirror) => mirror.close().map(|()| 0),
+            };
+        }
         match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),
             Removed::Value(stored) => stored.buffer.close().map(|()| 0),
@@ -201,13 +215,14 @@ impl<M: Memory> Registry<M> {
         self.lease_mut(id)?.take()
     }
 
-    /// Releases every buffer; returns their number.
+    /// Releases every buffer and mirror; returns their number.
     pub fn clear(&self) -> u64 {
         if self.slots.here().is_err() {
             return 0;
         }
-        let released = self.slots.indices().filter(|&index| self.slots.remove(index).is_ok());
-        released.count() as u64
+        let buffers = self.slots.indices().filter(|&index| self.slots.remove(index).is_ok()).count();
+        let mirrors = self.mirrors.indices().filter(|&index| self.mirrors.remove(index).is_ok()).count();
+        (buffers + mirrors) as u64
     }
 
     /// Returns the statistics.
@@ -216,9 +231,15 @@ impl<M: Memory> Registry<M> {
         if self.slots.here().is_err() {
             return Statistics::default();
         }
-        let slots::Counts { inserted, removed, freed, retired } = self.slots.counts();
-        let (leases, bytes) = (self.slots.leases(), self.bytes.load(Relaxed));
-        Statistics { registered: inserted, released: removed, freed, leases, bytes, retired }
+        let (buffers, mirrors) = (self.slots.counts(), self.mirrors.counts());
+        Statistics {
+            registered: buffers.inserted + mirrors.inserted,
+            released: buffers.removed + mirrors.removed,
+            freed: buffers.freed + mirrors.freed,
+            leases: self.slots.leases() + self.mirrors.leases(),
+            bytes: self.bytes.load(Relaxed),
+            retired: buffers.retired + mirrors.retired,
+        }
     }
 }
 
@@ -230,7 +251,7 @@ impl<M: Memory> Default for Registry<M> {
 
 impl<M: Memory> Clone for Registry<M> {
     fn clone(&self) -> Self {
-        Self { slots: Arc::clone(&self.slots), bytes: Arc::clone(&self.bytes) }
+        Self { slots: Arc::clone(&self.slots), mirrors: Arc::clone(&self.mirrors), bytes: Arc::clone(&self.bytes) }
     }
 }
 

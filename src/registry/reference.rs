@@ -29,18 +29,20 @@ impl<M: Memory> Registry<M> {
         stored.element.check::<T>()?;
         // SAFETY: the type was checked.
         let lease = unsafe { Lease::new(stored) };
-        if part.end > lease.len() as u64 {
-            return Err(Error::Range {
-                offset: reference.offset,
-                len: reference.length,
-                size: lease.size_bytes() as u64,
-                element_bytes: 1,
-            });
-        }
+        let part = within::<T>(reference, part, lease.len())?;
         if reference.is_handed_over() {
             // Fails if another call has resolved it.
             drop(self.slots.remove(index)?);
         }
-        Ok((lease, part.start as usize..part.end as usize))
+        Ok((lease, part))
     }
+}
+
+/// Checks the reference's `part` against the `len` elements of its buffer or mirror.
+pub(super) fn within<T>(reference: &BufferReference, part: Range<u64>, len: usize) -> Result<Range<usize>> {
+    if part.end > len as u64 {
+        let size = (len * size_of::<T>()) as u64;
+        return Err(Error::Range { offset: reference.offset, len: reference.length, size, element_bytes: 1 });
+    }
+    Ok(part.start as usize..part.end as usize)
 }

@@ -45,9 +45,17 @@ pub struct Stored<M: Memory> {
     _counted: Counted,
 }
 
-struct Counted {
+/// Bytes of a registry's statistics, until its drop.
+pub(super) struct Counted {
     total: Arc<AtomicU64>,
     bytes: u64,
+}
+
+impl Counted {
+    pub fn new(total: &Arc<AtomicU64>, bytes: u64) -> Self {
+        total.fetch_add(bytes, Relaxed);
+        Self { total: Arc::clone(total), bytes }
+    }
 }
 
 impl Drop for Counted {
@@ -58,11 +66,10 @@ impl Drop for Counted {
 
 impl<M: Memory> Stored<M> {
     pub(super) fn new<T: DeviceBytes>(buffer: Buffer<T, M>, total: &Arc<AtomicU64>) -> Self {
-        let (element, bytes) = (Element::of::<T>(), buffer.size_bytes() as u64);
-        total.fetch_add(bytes, Relaxed);
+        let (element, counted) = (Element::of::<T>(), Counted::new(total, buffer.size_bytes() as u64));
         // SAFETY: any bytes are whole bytes.
         let buffer = unsafe { buffer.retyped::<u8>() };
-        Self { buffer, element, _counted: Counted { total: Arc::clone(total), bytes } }
+        Self { buffer, element, _counted: counted }
     }
 
     /// # Safety

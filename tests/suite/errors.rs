@@ -83,6 +83,7 @@ const IDS: &[(&str, &str)] = &[
     ("Released", include_str!("registry/leases.rs")),
     ("Foreign", include_str!("registry/ids.rs")),
     ("Elements", include_str!("registry/messages.rs")),
+    ("Mirror", include_str!("registry/mirrors.rs")),
     ("Full", include_str!("../../src/registry/slots/tests.rs")),
     ("Reference", include_str!("registry/messages.rs")),
 ];

@@ -6,6 +6,7 @@ use crate::held;
 mod ids;
 mod leases;
 mod messages;
+mod mirrors;
 mod model;
 mod queued;
 mod relocation;

@@ -1,0 +1,257 @@
+//! Registered mirrors: each access of a mirror may copy or allocate, so that all of their leases are exclusive.
+//!
+//! Mirrors have a table of their own, with another number than the buffers' table: a lease of a buffer need not check which of the two it leases, and the
+//! id or reference of a mirror is never taken for that of a buffer.
+
+use core::any::{Any, type_name};
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut, Range, RangeBounds};
+use core::sync::atomic::AtomicU64;
+use std::boxed::Box;
+use std::sync::Arc;
+
+use super::reference::within;
+use super::slots::{Exclusive, Index};
+use super::stored::Counted;
+use super::{BufferId, IdError, Registry};
+use crate::memory::{DeviceReadable, HostReadable, Memory, range};
+use crate::message::BufferReference;
+use crate::mirror::MirroredBuffer;
+use crate::{DeviceBytes, Layout, Rejected, Result};
+
+/// A registered mirror's id: it has the type of the mirror.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::MirroredBuffer;
+/// use ringmem::registry::{MirrorId, Registry};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let mirror = MirroredBuffer::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 8)?;
+/// let id: MirrorId<f32, Pinned, Device> = registry.register_mirror(mirror)?;
+/// assert!(registry.contains(id));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+pub type MirrorId<T, H, D> = BufferId<MirroredBuffer<T, H, D>>;
+
+/// A mirror of any type.
+pub(super) trait AnyMirror: Any + Send + Sync {
+    fn type_name(&self) -> &'static str;
+    fn free(&mut self) -> Result<()>;
+}
+
+impl<T, H, D> AnyMirror for MirroredBuffer<T, H, D>
+where
+    T: DeviceBytes,
+    H: Memory<Visibility: HostReadable> + Clone,
+    D: Memory<Visibility: DeviceReadable> + Clone,
+{
+    fn type_name(&self) -> &'static str {
+        type_name::<Self>()
+    }
+    fn free(&mut self) -> Result<()> {
+        Self::free(self)
+    }
+}
+
+pub(super) struct StoredMirror {
+    mirror: Box<dyn AnyMirror>,
+    _counted: Counted,
+}
+
+impl StoredMirror {
+    fn new(mirror: impl AnyMirror, bytes: usize, total: &Arc<AtomicU64>) -> Self {
+        Self { mirror: Box::new(mirror), _counted: Counted::new(total, bytes as u64) }
+    }
+
+    pub(super) fn close(mut self) -> Result<()> {
+        self.mirror.free()
+    }
+
+    fn check<V: 'static>(&self) -> Result<()> {
+        let mirror: &dyn Any = &*self.mirror;
+        if mirror.is::<V>() { Ok(()) } else { Err(IdError::Mirror { expected: self.mirror.type_name(), got: type_name::<V>() }.into()) }
+    }
+
+    /// # Safety
+    ///
+    /// The mirror is a `V`.
+    unsafe fn into_mirror<V: 'static>(self) -> V {
+        let mirror: Box<dyn Any> = self.mirror;
+        // SAFETY: the caller's promise.
+        unsafe { *mirror.downcast().unwrap_unchecked() }
+    }
+}
+
+/// The exclusive lease of a mirror, which it dereferences to. The mirror is not freed before the end of the lease.
+///
+/// It borrows the registry; [`into_owned`](Self::into_owned) makes it own a handle. It may be dropped with work queued, as [listed](MirroredBuffer::used_by)
+/// in the mirror.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::{MirroredBuffer, State};
+/// use ringmem::registry::Registry;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
+/// let id = registry.register_mirror(mirror)?;
+/// registry.lease_mirror(id)?.copy_from(&[1, 2, 3, 4])?;
+/// let mut lease = registry.lease_mirror(id)?;
+/// lease.device_mut()?.slice(..2)?.fill(7)?; // copies to the device first
+/// assert_eq!((lease.state(), lease.host()?), (State::DeviceDirty, &[7, 7, 3, 4][..]));
+/// assert!(registry.lease_mirror(id).is_err()); // exclusive
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+pub struct MirrorLease<'a, T, H: Memory, D: Memory> {
+    // INVARIANT: the mirror is a `MirroredBuffer<T, H, D>`.
+    value: Exclusive<'a, StoredMirror>,
+    _mirror: PhantomData<MirrorId<T, H, D>>,
+}
+
+impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
+    /// Registers a mirror and returns its id, for [`contains`](Self::contains) and [`release`](Self::release) too. The statistics count the bytes of one
+    /// copy. Zero-sized elements do not compile.
+    ///
+    /// # Errors
+    ///
+    /// The mirror, as [`register`](Self::register).
+    #[allow(clippy::type_complexity, reason = "the mirror itself comes back")]
+    pub fn register_mirror<T, H>(&self, mirror: MirroredBuffer<T, H, M>) -> Result<MirrorId<T, H, M>, Rejected<MirroredBuffer<T, H, M>>>
+    where
+        T: DeviceBytes,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        const { assert!(size_of::<T>() > 0, "a registry takes elements that have bytes") };
+        let bytes = mirror.size_bytes();
+        match self.mirrors.insert(StoredMirror::new(mirror, bytes, &self.bytes)) {
+            Ok(index) => Ok(BufferId::new(self.mirrors.number(), index)),
+            // SAFETY: created from this mirror above.
+            Err(Rejected { error, value }) => Err(Rejected { error, value: unsafe { value.into_mirror() } }),
+        }
+    }
+
+    /// Returns the lease of a mirror.
+    ///
+    /// # Errors
+    ///
+    /// [`Id`](crate::Error::Id) with the id's fault, [`Busy`](crate::Error::Busy) during another lease.
+    pub fn lease_mirror<T, H>(&self, id: MirrorId<T, H, M>) -> Result<MirrorLease<'_, T, H, M>>
+    where
+        T: DeviceBytes,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        self.lease_mirror_at(self.mirrors.own(id.registry(), id.index())?)
+    }
+
+    /// Removes a mirror and returns it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lease_mirror`](Self::lease_mirror): a leased mirror stays.
+    pub fn take_mirror<T, H>(&self, id: MirrorId<T, H, M>) -> Result<MirroredBuffer<T, H, M>>
+    where
+        T: DeviceBytes,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        self.lease_mirror(id)?.take()
+    }
+
+    /// As [`reference`](Self::reference), to elements of a mirror.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) beyond the end; as [`lease_mirror`](Self::lease_mirror).
+    pub fn reference_mirror<T, H>(&self, id: MirrorId<T, H, M>, part: impl RangeBounds<usize>) -> Result<BufferReference>
+    where
+        T: DeviceBytes + Layout,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        let part = range::<T>(part, self.lease_mirror(id)?.len())?;
+        Ok(BufferReference::new::<T>(id.registry(), id.bits(), part.start as u64..part.end as u64))
+    }
+
+    /// As [`resolve`](Self::resolve), of a reference to a mirror.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve) and [`lease_mirror`](Self::lease_mirror); [`IdError::Mirror`] for another memory of the host's copy.
+    pub fn resolve_mirror<T, H>(&self, reference: &BufferReference) -> Result<(MirrorLease<'_, T, H, M>, Range<usize>)>
+    where
+        T: DeviceBytes + Layout,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        let part = reference.part::<T>()?;
+        let index = self.mirrors.own(reference.registry, Index::from_bits(reference.id))?;
+        let lease = self.lease_mirror_at::<T, H>(index)?;
+        let part = within::<T>(reference, part, lease.len())?;
+        if reference.is_handed_over() {
+            drop(self.mirrors.remove(index)?);
+        }
+        Ok((lease, part))
+    }
+
+    fn lease_mirror_at<T, H>(&self, index: Index) -> Result<MirrorLease<'_, T, H, M>>
+    where
+        T: DeviceBytes,
+        H: Memory<Visibility: HostReadable> + Clone,
+    {
+        let value = self.mirrors.exclusive(index)?;
+        value.check::<MirroredBuffer<T, H, M>>()?;
+        Ok(MirrorLease { value, _mirror: PhantomData })
+    }
+}
+
+impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
+    /// Returns the mirror's id.
+    #[must_use]
+    pub fn id(&self) -> MirrorId<T, H, D> {
+        BufferId::new(self.value.table().number(), self.value.id())
+    }
+
+    /// Makes the lease own a handle of the registry.
+    #[must_use]
+    pub fn into_owned(self) -> MirrorLease<'static, T, H, D> {
+        MirrorLease { value: self.value.into_owned(), _mirror: PhantomData }
+    }
+
+    /// Removes the mirror from the registry and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the mirror stays.
+    pub fn take(self) -> Result<MirroredBuffer<T, H, D>> {
+        let (stored, _) = self.value.remove()?;
+        // SAFETY: the invariant.
+        Ok(unsafe { stored.into_mirror() })
+    }
+}
+
+impl<T: DeviceBytes, H: Memory, D: Memory> Deref for MirrorLease<'_, T, H, D> {
+    type Target = MirroredBuffer<T, H, D>;
+
+    fn deref(&self) -> &Self::Target {
+        let mirror: &dyn Any = &*self.value.mirror;
+        // SAFETY: the invariant.
+        unsafe { mirror.downcast_ref().unwrap_unchecked() }
+    }
+}
+
+impl<T: DeviceBytes, H: Memory, D: Memory> DerefMut for MirrorLease<'_, T, H, D> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        let mirror: &mut dyn Any = &mut *self.value.mirror;
+        // SAFETY: the invariant.
+        unsafe { mirror.downcast_mut().unwrap_unchecked() }
+    }
+}
+
+impl<T: DeviceBytes, H: Memory, D: Memory> fmt::Debug for MirrorLease<'_, T, H, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorLease").field("id", &self.id()).field("mirror", &**self).finish()
+    }
+}
