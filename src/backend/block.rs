@@ -4,6 +4,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use bitflags::bitflags;
+use ringmem_layouts::kernel::DevicePointer;
 
 use super::{Place, Ticket};
 use crate::{Error, Result};
@@ -44,6 +45,10 @@ impl DeviceAddress {
             Some(address) => Some(Self(address)),
             None => None,
         }
+    }
+
+    pub(crate) const fn pointer<T>(self) -> DevicePointer<T> {
+        DevicePointer::new(self.0)
     }
 }
 

@@ -223,7 +223,7 @@ impl<T, M: Memory> Buffer<T, M> {
     where
         M::Visibility: DeviceReadable,
     {
-        self.block.device_address().map(|address| DevicePointer::new(address.get()))
+        self.block.device_address().map(DeviceAddress::pointer)
     }
 
     /// Frees it after its uses. A drop counts an error as unreported.

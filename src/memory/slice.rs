@@ -5,6 +5,8 @@ use core::ptr::NonNull;
 use core::slice;
 use std::vec::Vec;
 
+use ringmem_layouts::kernel::DevicePointer;
+
 use super::bounds::{on_the_host, range, recount, same_len};
 use super::view::{Contents, View};
 use super::{DeviceReadable, HostReadable, Memory};
@@ -164,6 +166,15 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         self.view.block.device_address()?.offset(self.view.offset as u64)
     }
 
+    /// As [`Buffer::device_pointer`](super::Buffer::device_pointer).
+    #[must_use]
+    pub fn device_pointer(&self) -> Option<DevicePointer<T>>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.device_address().map(DeviceAddress::pointer)
+    }
+
     /// As [`Buffer::as_slice`](super::Buffer::as_slice).
     pub fn as_slice(&self) -> Result<&'a [T]>
     where
@@ -297,6 +308,15 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         M::Visibility: DeviceReadable,
     {
         self.as_view().device_address()
+    }
+
+    /// As [`Slice::device_pointer`].
+    #[must_use]
+    pub fn device_pointer(&self) -> Option<DevicePointer<T>>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.as_view().device_pointer()
     }
 
     /// As [`Buffer::as_mut_slice`](super::Buffer::as_mut_slice).

@@ -49,9 +49,9 @@
 //!
 //! let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
 //! mirror.copy_from(&[41, 1, 2, 3])?;
-//! let address = mirror.device_on(Access::Update, &stream)?.expect("it has bytes"); // queues the copy up
+//! let pointer = mirror.device_on(Access::Update, &stream)?.expect("it has bytes"); // queues the copy up
 //! // SAFETY: one byte of the mirror's, which lists the launch at once.
-//! let launched = unsafe { stream.launch(&module, "add_one", &[address.get()]) }?;
+//! let launched = unsafe { stream.launch(&module, "add_one", &[pointer.address()]) }?;
 //! mirror.used_by(&stream)?;
 //! assert_eq!(mirror.state(), State::DeviceDirty);
 //! assert_eq!(mirror.to_vec()?, [42, 1, 2, 3]); // waits for the kernel, copies down

@@ -1,5 +1,7 @@
 use core::time::Duration;
 
+use ringmem_layouts::kernel::DevicePointer;
+
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::{DeviceAddress, Ticket};
 use crate::error::MirrorFault;
@@ -59,7 +61,7 @@ where
         self.queue(Side::Host, stream)
     }
 
-    /// Returns the device address for a launch on `stream`; `None` without bytes. Queues the update of a stale copy, and the order after
+    /// Returns the device pointer for a launch on `stream`; `None` without bytes. Queues the update of a stale copy, and the order after
     /// other streams' work; zeroes an unwritten copy.
     ///
     /// [List](Self::used_by) the launch; if it writes, the host's copy becomes stale, even if it fails.
@@ -67,7 +69,7 @@ where
     /// # Errors
     ///
     /// As [`sync_to_device_on`](Self::sync_to_device_on) or [`device`](Self::device).
-    pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DeviceAddress>> {
+    pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DevicePointer<T>>> {
         let id = stream.on(&**self.device_memory.backend())?;
         let state = self.state;
         let mut is_new = state == State::Uninitialized;
@@ -80,7 +82,7 @@ where
         let view = self.device_view()?;
         let backend = view.memory.backend();
         let ordered = view.uses.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
-        let address = view.block.device_address();
+        let pointer = view.block.device_address().map(DeviceAddress::pointer);
         if let Err(error) = ordered {
             self.state = state;
             self.give_up(Side::Device, is_new);
@@ -91,7 +93,7 @@ where
         if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
             self.device_written();
         }
-        Ok(address)
+        Ok(pointer)
     }
 
     /// Lists the work queued on a stream as a use of the device's copy.

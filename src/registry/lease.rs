@@ -6,6 +6,8 @@ use std::boxed::Box;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use ringmem_layouts::kernel::DevicePointer;
+
 use super::BufferId;
 use super::slots::{Exclusive, Shared, Slots};
 use super::stored::Stored;
@@ -295,6 +297,15 @@ macro_rules! says_of_its_buffer {
                 M::Visibility: DeviceReadable,
             {
                 self.value.buffer().device_address()
+            }
+
+            /// As [`device_address`](Self::device_address), for a [typed launch](crate::stream::Stream::start).
+            #[must_use]
+            pub fn device_pointer(&self) -> Option<DevicePointer<T>>
+            where
+                M::Visibility: DeviceReadable,
+            {
+                self.device_address().map(DeviceAddress::pointer)
             }
         }
 

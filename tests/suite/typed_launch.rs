@@ -6,6 +6,8 @@ use ringmem::backend::host::HostBackend;
 use ringmem::control::{self, Capabilities, Command, HostSide, State};
 use ringmem::kernel::{DevicePointer, Epoch, Kernel};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::mirror::{Access, MirroredBuffer};
+use ringmem::registry::Registry;
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Host, HostWord, Image, LAYOUTS, RingHeader, RingLayout, SharedLayout, image::KernelHost};
@@ -44,6 +46,33 @@ fn grid_kernels_process_whole_buffers_for_any_group_count() {
         assert_eq!(twin.to_vec().expect("a download"), expected, "{groups} groups");
         assert_eq!(filled.to_vec().expect("a download"), [0x0102_0304; 77]);
     }
+}
+
+#[test]
+fn views_leases_and_mirrors_have_typed_pointers_for_a_launch() {
+    let (backend, module, stream) = setup();
+    let memory = || Device::new(&backend, 0);
+    let mut mirror = MirroredBuffer::<u64, _, _>::new(Pinned::new(&backend, 0), memory(), 8).expect("one backend");
+    // SAFETY: for all launches: the elements live until the wait, otherwise unused.
+    let fill =
+        |words: Option<DevicePointer<u64>>, count| unsafe { stream.start(&module, &FILL, (words.expect("it has bytes"), count, 5), 1) };
+    let words = mirror.device_write_only().expect("room").device_pointer();
+    drop(fill(words, 8).expect("queued"));
+    mirror.used_by(&stream).expect("one backend");
+    assert_eq!(mirror.host().expect("copied down"), [5; 8]);
+    mirror.copy_from(&[0; 8]).expect("live");
+    let words = mirror.device_on(Access::Update, &stream).expect("copied up");
+    drop(fill(words, 3).expect("queued"));
+    mirror.used_by(&stream).expect("one backend");
+    assert_eq!(mirror.host().expect("copied down"), [5, 5, 5, 0, 0, 0, 0, 0]);
+    assert_eq!(mirror.device().expect("valid").device_pointer(), words);
+
+    let registry = Registry::new();
+    let id = registry.register(GpuBuffer::<u64>::from_slice(memory(), &[0; 4]).expect("room")).expect("room");
+    let mut lease = registry.lease_mut(id).expect("live");
+    assert_eq!(lease.device_pointer(), lease.view().device_pointer());
+    fill(lease.slice_mut(2..).expect("within").device_pointer(), 2).expect("queued").wait().expect("no panic");
+    assert_eq!(lease.to_vec().expect("a download"), [0, 0, 5, 5]);
 }
 
 #[test]

@@ -104,7 +104,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    let address = mirror.device_on(Access::Update, stream).expect("queued").expect("it has bytes").get();
+    let address = mirror.device_on(Access::Update, stream).expect("queued").expect("it has bytes").address();
     let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
     let module = Module::load(stream.backend(), &image, &Abi::of(LAYOUTS)).expect("our ABI");
     // SAFETY: the mirror's elements, which record the launch; unused before its exit.

@@ -93,7 +93,7 @@ fn a_result_of_a_failed_upload_is_not_synchronized() {
         mirror.sync_to_device_on(&stream).expect("queued");
         let launched = {
             let module = super::load(&backend);
-            let address = mirror.device_on(Access::Write, &stream).expect("queued").expect("it has bytes").get();
+            let address = mirror.device_on(Access::Write, &stream).expect("queued").expect("it has bytes").address();
             // SAFETY: a mirror's element, which records the launch.
             let launched = unsafe { stream.launch(&module, "add", &[address, 0]) }.expect("a launch");
             mirror.used_by(&stream).expect("a live stream");

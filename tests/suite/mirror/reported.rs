@@ -117,7 +117,7 @@ fn a_failed_copy_does_not_revert_a_successful_one() {
         let mut mirror = pinned(&backend);
         bring(&mut mirror, "HD").expect("room");
         mirror.sync_to_device_on(&up).expect("queued");
-        let address = mirror.device_on(Access::Update, &mine).expect("queued").expect("it has bytes").get();
+        let address = mirror.device_on(Access::Update, &mine).expect("queued").expect("it has bytes").address();
         // SAFETY: no element.
         let launched = unsafe { mine.launch(&load(&backend), "add", &[address, 0]) }.expect("a launch");
         mirror.used_by(&mine).expect("a live stream");

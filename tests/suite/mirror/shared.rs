@@ -41,7 +41,7 @@ fn a_shared_mirror_has_one_address_and_waits_for_kernels() {
     let address = mirror.device().expect("valid").device_address().expect("it has bytes").get();
     let place = backend.counters().pinned_allocations.count;
     assert_eq!((host != 0, place), (true, 1));
-    assert_eq!(mirror.device_on(Access::Read, &stream).expect("valid").map(|address| address.get()), Some(address));
+    assert_eq!(mirror.device_on(Access::Read, &stream).expect("valid").map(|pointer| pointer.address()), Some(address));
     let held = Held::new(&backend, &stream);
     let launches = [0; 20].map(|_| launch(&mut mirror, "add", &stream));
     let release = thread::spawn(move || {
