@@ -155,6 +155,9 @@ impl OpenMetrics {
             .add("ringmem_manager_limit_bytes", Gauge, "Limit of the used bytes.", &labels, statistics.limit_bytes)
             .add("ringmem_manager_resizes", Counter, "Blocks replaced by larger or smaller ones.", &labels, statistics.resizes)
             .add("ringmem_manager_resize_copied_bytes", Counter, "Bytes copied for resizes.", &labels, statistics.resize_bytes)
+            .add("ringmem_manager_retries", Counter, "Failed allocations and transfers that were repeated.", &labels, statistics.retries)
+            .add("ringmem_manager_fallbacks", Counter, "Blocks allocated from the fallback memory.", &labels, statistics.fallbacks)
+            .add("ringmem_manager_resets", Counter, "Times that the error policy wanted a reset.", &labels, statistics.resets)
     }
 
     /// Adds a bridge's [`metrics`](bridge::RingBufferBridge::metrics), with the label `direction` (`to_device`, `to_host`).

@@ -114,7 +114,8 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
             let shared = Arc::clone(&self.value.shared);
             resize(&shared, &mut [Step::grow(&mut self.value, end, len)?.keeping(at)], None)?;
         }
-        self.room(end).slice(at..)?.copy_from(elements)
+        let shared = Arc::clone(&self.value.shared);
+        shared.guard.retry(|| self.room(end).slice(at..)?.copy_from(elements))
     }
 }
 

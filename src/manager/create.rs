@@ -17,7 +17,8 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// # Errors
     ///
     /// [`AlreadyExists`](Error::AlreadyExists), also while another thread creates it; [`Config`](Error::Config) for an invalid configuration, or one for
-    /// another element size; [`Size`](Error::Size) above its maximum; [`Limit`](Error::Limit); the memory's error. Nothing is created.
+    /// another element size; [`Size`](Error::Size) above its maximum; [`Limit`](Error::Limit); the memory's or its [fallback](super::Builder::fallback)'s
+    /// error. Nothing is created.
     #[track_caller]
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
@@ -115,8 +116,9 @@ impl<M: Memory + Clone> MemoryManager<M> {
             }
             Some(given) => from = given,
         }
-        let block = shared.block(&element, capacity, None, &origin)?;
+        let (block, is_fallback) = shared.block(&element, capacity, None, &origin)?;
         let metadata = Arc::new(Metadata::new(shown, caller, element, config, len, capacity, shared.now()));
+        metadata.set_fallback(is_fallback);
         // After the last call that may panic.
         let held = Held::new(block, from.split(bytes)?);
         let entry = Entry { metadata: Arc::clone(&metadata), shared: Arc::clone(&self.shared), held };

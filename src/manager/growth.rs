@@ -7,21 +7,25 @@ use crate::registry::lease::Leased;
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-impl<T, M: Memory> Lease<'_, T, M> {
-    /// Returns the capacity in elements.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.value.metadata.capacity()
-    }
-}
+macro_rules! says_of_its_block {
+    ($lease:ident) => {
+        impl<T, M: Memory> $lease<'_, T, M> {
+            /// Returns the capacity in elements.
+            #[must_use]
+            pub fn capacity(&self) -> usize {
+                self.value.metadata.capacity()
+            }
 
-impl<T, M: Memory> LeaseMut<'_, T, M> {
-    /// Returns the capacity in elements.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.value.metadata.capacity()
-    }
+            /// Returns whether the buffer is in the [fallback memory](super::Builder::fallback).
+            #[must_use]
+            pub fn is_fallback(&self) -> bool {
+                self.value.metadata.is_fallback()
+            }
+        }
+    };
 }
+says_of_its_block!(Lease);
+says_of_its_block!(LeaseMut);
 
 impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). The device copies the live elements after all queued work.

@@ -1,6 +1,6 @@
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ pub(super) struct Metadata {
     len: AtomicUsize,
     capacity: AtomicUsize,
     resizes: AtomicU64,
+    is_fallback: AtomicBool,
     /// A time, a poll's number, or `USED`.
     used_ns: AtomicU64,
 }
@@ -59,6 +60,7 @@ impl Metadata {
             len: AtomicUsize::new(len),
             capacity: AtomicUsize::new(capacity),
             resizes: AtomicU64::new(0),
+            is_fallback: AtomicBool::new(false),
             used_ns: AtomicU64::new(now_ns),
         }
     }
@@ -79,6 +81,14 @@ impl Metadata {
 
     pub fn set_len(&self, len: usize) {
         self.len.store(len, Relaxed);
+    }
+
+    pub fn is_fallback(&self) -> bool {
+        self.is_fallback.load(Relaxed)
+    }
+
+    pub fn set_fallback(&self, is_fallback: bool) {
+        self.is_fallback.store(is_fallback, Relaxed);
     }
 
     pub fn resized(&self, len: usize, capacity: usize) {
@@ -128,6 +138,7 @@ impl Metadata {
             len: self.len().min(capacity) as u64,
             capacity: capacity as u64,
             resizes: self.resizes.load(Relaxed),
+            is_fallback: self.is_fallback(),
             age: Duration::from_nanos(now_ns.saturating_sub(self.created_ns)),
             idle: Duration::from_nanos(idle),
         }
@@ -164,6 +175,8 @@ pub struct BufferStatistics {
     pub capacity: u64,
     /// Replaced blocks.
     pub resizes: u64,
+    /// The block is of the [fallback memory](super::Builder::fallback).
+    pub is_fallback: bool,
     /// Time since creation.
     pub age: Duration,
     /// Time since the last use, as a lower bound: a read counts at the next poll or [`tick`](super::MemoryManager::tick).

@@ -7,7 +7,8 @@
 //! 3. The sum of all blocks and reservations never exceeds the limit, including both blocks of a resize and pending frees.
 //! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
 //! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
-//! 6. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
+//! 6. Failures are repeated by an [error policy](Builder::error_policy), and blocks allocated from a [fallback memory](Builder::fallback), if configured.
+//! 7. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -48,6 +49,7 @@ mod defragment;
 mod entry;
 mod group;
 mod growth;
+mod guard;
 mod metadata;
 mod names;
 mod queued;
@@ -60,6 +62,7 @@ use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use entry::{Entry, Held};
+use guard::Guard;
 use metadata::{LATEST, Look};
 use names::Names;
 use statistics::Counts;
@@ -139,6 +142,8 @@ pub type LeaseMut<'a, T, M> = registry::LeaseMut<'a, T, M, Entry<M>>;
 
 struct Shared<M: Memory> {
     memory: M,
+    fallback: Option<M>,
+    guard: Guard,
     names: Names,
     budget: Budget,
     clock: Clock,
@@ -165,9 +170,11 @@ impl<M: Memory + Clone> MemoryManager<M> {
     }
 
     fn of(builder: Builder<M>) -> Self {
-        let Builder { memory, limit, clock } = builder;
+        let Builder { memory, limit, clock, policy, fallback } = builder;
         let shared = Shared {
             memory,
+            fallback,
+            guard: Guard::new(policy),
             names: Names::default(),
             budget: Budget::new(limit),
             clock,
@@ -271,14 +278,14 @@ impl<M: Memory> MemoryManager<M> {
         if self.slots.here().is_err() {
             return Statistics::default();
         }
-        let Shared { names, memory, budget, counts, .. } = &*self.shared;
+        let Shared { names, memory, budget, counts, guard, .. } = &*self.shared;
         memory.backend().extension().free_deferred();
         let (all, look) = (names.all(), self.shared.look());
         all.iter().for_each(|named| named.metadata.look(look));
         let now = self.shared.now();
         let buffers = all.iter().map(|named| named.metadata.read(look, now)).collect();
         let (used_bytes, peak_bytes, limit_bytes) = (budget.used(), budget.peak(), budget.limit());
-        Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..counts.read() }
+        Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..guard.read(counts.read()) }
     }
 
     /// Dates the reads since the last poll: called once per frame, it makes ages exact to a frame. Allocates nothing.
@@ -327,13 +334,20 @@ impl<M: Memory + Clone> Shared<M> {
             least: 0,
             most: most_bytes(align_of::<u64>()) as u64,
         })?;
-        drop(Held::new(origin.around(|| Buffer::bytes(self.memory.clone(), layout, None))?, reservation));
+        let (block, _) = origin.around(|| self.allocate(layout, None))?;
+        drop(Held::new(block, reservation));
         Ok(())
     }
 
-    fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<Buffer<u8, M>> {
+    /// Returns also whether the block is of the fallback memory.
+    fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<(Buffer<u8, M>, bool)> {
         let layout = element.layout(capacity)?;
-        origin.around(|| Buffer::bytes(self.memory.clone(), layout, on))
+        origin.around(|| self.allocate(layout, on))
+    }
+
+    fn allocate(&self, layout: Layout, on: Option<&Stream>) -> Result<(Buffer<u8, M>, bool)> {
+        let from = |memory: &M, is_fallback| Ok((Buffer::bytes(memory.clone(), layout, on)?, is_fallback));
+        self.guard.retry_or(|| from(&self.memory, false), self.fallback.as_ref().map(|memory| || from(memory, true)))
     }
 }
 

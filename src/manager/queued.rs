@@ -23,7 +23,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
             let end = end::<T>(at, from.len(), self.len())?;
             let target = self.slice(at..end)?;
             // SAFETY: two exclusive buffers. This one lists the copy below, the other before its next use.
-            unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) }
+            self.value.shared.guard.retry(|| unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) })
         })();
         self.list(stream, queued, from)
     }
@@ -39,7 +39,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
             let source = self.slice(range)?;
             let target = to.slice(..source.len())?;
             // SAFETY: as in `upload`.
-            unsafe { stream.queue_copy(source, target, [None; 2]) }
+            self.value.shared.guard.retry(|| unsafe { stream.queue_copy(source, target, [None; 2]) })
         })();
         self.list(stream, queued, to)
     }
@@ -52,8 +52,11 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
         self.value.may_queue()?;
         let mut ticket = None;
-        // SAFETY: the lease is exclusive, and the buffer lists the fill below.
-        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { stream.queue_fill(self.slice(range)?, value, None, &mut ticket) }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let target = self.slice(range)?;
+            // SAFETY: the lease is exclusive, and the buffer lists the fill below.
+            self.value.shared.guard.retry(|| unsafe { stream.queue_fill(target, value, None, &mut ticket) })
+        }));
         self.list(stream, Ok(ticket), ()).map(drop).map_err(Rejected::into_error)?;
         outcome.unwrap_or_else(|payload| resume_unwind(payload))
     }

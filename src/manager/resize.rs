@@ -7,6 +7,7 @@ use std::vec::Vec;
 
 use super::Shared;
 use super::entry::{Entry, Held};
+use super::guard::Guard;
 use crate::Result;
 use crate::backend::Ticket;
 use crate::backend::panic::each;
@@ -64,46 +65,52 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         fresh.push(match step.is_new() {
             true => {
                 let reservation = room.split(step.bytes(step.capacity) as u64)?;
-                Some(Held::new(shared.block(&step.entry.metadata.element, step.capacity, on, &step.entry.metadata.origin())?, reservation))
+                let metadata = &step.entry.metadata;
+                let (block, is_fallback) = shared.block(&metadata.element, step.capacity, on, &metadata.origin())?;
+                Some((Held::new(block, reservation), is_fallback))
             }
             false => None,
         });
     }
     match on {
-        None => copy_now(steps, &mut fresh)?,
-        Some(stream) => copy_on(steps, &mut fresh, stream)?,
+        None => copy_now(&shared.guard, steps, &mut fresh)?,
+        Some(stream) => copy_on(&shared.guard, steps, &mut fresh, stream)?,
     }
     let mut old = Vec::with_capacity(steps.len());
     for (step, fresh) in steps.iter_mut().zip(fresh) {
-        let Some(fresh) = fresh else {
+        let Some((fresh, is_fallback)) = fresh else {
             step.entry.metadata.set_len(step.len);
             continue;
         };
         shared.counts.resized(step.bytes(step.kept) as u64);
         step.entry.metadata.resized(step.len, step.capacity);
+        step.entry.metadata.set_fallback(is_fallback);
         old.push(mem::replace(&mut step.entry.held, fresh));
     }
     each(old, drop);
     Ok(())
 }
 
-fn copy_now<M: Memory>(steps: &[Step<'_, M>], fresh: &mut [Option<Held<M>>]) -> Result<()> {
+/// A new block, and whether it is of the fallback memory; `None` for a buffer that keeps its block.
+type Fresh<M> = Option<(Held<M>, bool)>;
+
+fn copy_now<M: Memory>(guard: &Guard, steps: &[Step<'_, M>], fresh: &mut [Fresh<M>]) -> Result<()> {
     for (step, fresh) in steps.iter().zip(fresh) {
-        let Some(fresh) = fresh else { continue };
+        let Some((fresh, _)) = fresh else { continue };
         let bytes = step.bytes(step.kept);
         let old = step.entry.held.buffer.slice(..bytes)?;
-        fresh.buffer.slice_mut(..bytes)?.copy_from_view(old)?;
+        guard.retry(|| fresh.buffer.slice_mut(..bytes)?.copy_from_view(old))?;
     }
     Ok(())
 }
 
 /// Waits for all copies: until then, only the old block is complete.
-fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], stream: &Stream) -> Result<()> {
+fn copy_on<M: Memory>(guard: &Guard, steps: &mut [Step<'_, M>], fresh: &mut [Fresh<M>], stream: &Stream) -> Result<()> {
     let mut outcome = Ok(());
     let mut tickets = Vec::with_capacity(steps.len());
     for (step, fresh) in steps.iter_mut().zip(&mut *fresh) {
         let queued = match fresh {
-            Some(fresh) if outcome.is_ok() => copy_one(step, fresh, stream),
+            Some((fresh, _)) if outcome.is_ok() => guard.retry(|| copy_one(step, fresh, stream)),
             _ => Ok(None),
         };
         tickets.push(queued.unwrap_or_else(|error| {
@@ -112,7 +119,7 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
         }));
     }
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
-        let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
+        let (Some((fresh, _)), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
         // If the wait failed, a copy in flight stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {

@@ -41,6 +41,12 @@ pub struct Statistics {
     pub resize_bytes: u64,
     /// Queued transfers.
     pub queued: u64,
+    /// Failed allocations and transfers that were repeated, by the [policy](super::Builder::error_policy).
+    pub retries: u64,
+    /// Blocks allocated from the [fallback memory](super::Builder::fallback).
+    pub fallbacks: u64,
+    /// Times that the policy wanted a reset: the program should drop the manager and open the device again.
+    pub resets: u64,
 }
 
 impl Statistics {

@@ -68,6 +68,7 @@ fn every_figure_is_exported_under_its_own_name() {
     let mut of_manager = manager::Statistics::default();
     (of_manager.used_bytes, of_manager.peak_bytes, of_manager.limit_bytes) = (301, 302, 303);
     (of_manager.created, of_manager.freed, of_manager.resizes, of_manager.resize_bytes, of_manager.queued) = (304, 305, 306, 307, 308);
+    (of_manager.retries, of_manager.fallbacks, of_manager.resets) = (309, 310, 311);
     let of_bridge = [400, 410].map(|base| {
         let mut metrics = bridge::Metrics::default();
         (metrics.messages, metrics.flushes, metrics.copies, metrics.bytes) = (base + 1, base + 2, base + 3, base + 4);

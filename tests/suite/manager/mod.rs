@@ -11,6 +11,7 @@ use crate::fork;
 mod forked;
 mod group;
 mod growth;
+mod guard;
 use crate::held;
 mod limit;
 mod model;

@@ -1,0 +1,88 @@
+//! The reaction to failures: what an [`ErrorGuard`] does for one caller, for all calls of a manager.
+//!
+//! The failures in a row are those of one call, so that calls of other threads neither repeat nor end its attempts. The failures until a reset are those
+//! of all calls. No lock is held during an attempt.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::Statistics;
+use crate::Result;
+use crate::stream::{Action, ErrorGuard, ErrorPolicy, Guarded, Kind};
+
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// `None`: each error is returned at once.
+    policy: Option<ErrorPolicy>,
+    since_reset: AtomicU32,
+    retries: AtomicU64,
+    fallbacks: AtomicU64,
+    resets: AtomicU64,
+}
+
+impl Guard {
+    pub fn new(policy: Option<ErrorPolicy>) -> Self {
+        let [retries, fallbacks, resets] = [const { AtomicU64::new(0) }; 3];
+        Self { policy, since_reset: AtomicU32::new(0), retries, fallbacks, resets }
+    }
+
+    /// Runs an operation, which has no effect where it fails, with the policy's retries.
+    pub fn retry<T>(&self, operation: impl FnMut() -> Result<T>) -> Result<T> {
+        match self.run(operation) {
+            Guarded::Done(value) => Ok(value),
+            Guarded::Failed(error, _) => Err(error),
+        }
+    }
+
+    /// As [`retry`](Self::retry). If the policy then wants the host to do the work, or a reset, runs the fallback; returns the operation's error if there
+    /// is none.
+    pub fn retry_or<T>(&self, operation: impl FnMut() -> Result<T>, fallback: Option<impl FnOnce() -> Result<T>>) -> Result<T> {
+        match (self.run(operation), fallback) {
+            (Guarded::Done(value), _) => Ok(value),
+            (Guarded::Failed(_, Action::Fallback | Action::Reset), Some(fallback)) => {
+                fallback().inspect(|_| _ = self.fallbacks.fetch_add(1, Relaxed))
+            }
+            (Guarded::Failed(error, _), _) => Err(error),
+        }
+    }
+
+    fn run<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
+        let mut in_a_row = self.policy.map(|policy| ErrorGuard::new(ErrorPolicy { reset: u32::MAX, ..policy }));
+        loop {
+            let error = match (operation(), &self.policy) {
+                (Ok(value), _) => return Guarded::Done(value),
+                (Err(error), None) => return Guarded::Failed(error, Action::Abort),
+                (Err(error), Some(_)) => error,
+            };
+            let kind = Kind::of(&error);
+            let action = in_a_row.as_mut().map_or(Action::Abort, |guard| guard.failed(kind));
+            if kind != Kind::Misuse && self.is_reset_due() {
+                self.resets.fetch_add(1, Relaxed);
+                return Guarded::Failed(error, Action::Reset);
+            }
+            if action != Action::Retry {
+                return Guarded::Failed(error, action);
+            }
+            self.retries.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a failure; the count begins anew after a reset.
+    fn is_reset_due(&self) -> bool {
+        let failures = self.since_reset.fetch_add(1, Relaxed).saturating_add(1);
+        let is_due = self.policy.is_some_and(|policy| failures >= policy.reset);
+        if is_due {
+            self.since_reset.store(0, Relaxed);
+        }
+        is_due
+    }
+
+    pub fn read(&self, statistics: Statistics) -> Statistics {
+        Statistics {
+            retries: self.retries.load(Relaxed),
+            fallbacks: self.fallbacks.load(Relaxed),
+            resets: self.resets.load(Relaxed),
+            ..statistics
+        }
+    }
+}
