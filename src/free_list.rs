@@ -68,6 +68,14 @@ impl FreeList {
         Shortage { free: self.free, largest: self.blocks.iter().map(|block| block.usable(align).0).max().unwrap_or(0) }
     }
 
+    /// Returns the length of the longest free range, as if the ranges `more` were released.
+    pub fn longest_with(&self, more: impl Iterator<Item = (u64, u64)>) -> u64 {
+        let free = self.blocks.iter().map(|block| (block.offset, block.size));
+        let mut all: Vec<(u64, u64)> = free.chain(more).collect();
+        all.sort_unstable();
+        longest(all)
+    }
+
     pub fn release(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
         let given = FreeBlock { offset, size: bytes };
@@ -81,6 +89,17 @@ impl FreeList {
             (false, false) => self.blocks.insert(after, given),
         }
     }
+}
+
+/// Returns the length of the longest range. The ranges are ordered by offset, and adjacent ones count as one.
+pub(crate) fn longest(ranges: impl IntoIterator<Item = (u64, u64)>) -> u64 {
+    let (mut longest, mut run, mut end) = (0, 0, 0);
+    for (offset, size) in ranges {
+        run = if offset == end { run + size } else { size };
+        end = offset + size;
+        longest = longest.max(run);
+    }
+    longest
 }
 
 #[cfg(test)]

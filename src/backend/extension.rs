@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::{Block, Prefetch, StreamId, Taints, Ticket};
+use super::{Block, DeviceAddress, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
 /// Optional features of a [`Backend`](super::Backend), absent by default.
@@ -76,6 +76,13 @@ pub trait Extension {
 
     /// Frees deferred blocks and drops kept values that are due.
     fn free_deferred(&self) {}
+
+    /// Returns the bytes of the longest free range of a device's memory, if known, as if the ranges `freeable`, by address and size, were freed.
+    ///
+    /// A device that maps its memory page by page has none: there, any free bytes serve an allocation.
+    fn largest_free(&self, device: u32, freeable: &[(DeviceAddress, u64)]) -> Option<u64> {
+        None
+    }
 
     /// Returns the memory that failed operations left invalid, if tracked; operations check and update it at execution, on
     /// CUDA at queueing.

@@ -2,11 +2,13 @@ use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
+use std::vec::Vec;
 
-use super::{AnyMemory, Builder, PinnedPool, Pool};
+use super::{AnyMemory, Builder, PartState, PinnedPool, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
 use crate::config::{self, Config, Pooling};
 use crate::error::LimitOf;
+use crate::free_list::longest;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
 use crate::monotonic::{Clock, monotonic, nanoseconds};
 use crate::{DeviceBytes, Error, Result};
@@ -166,20 +168,29 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// Returns a [batch size](config::batch_size_hint) in bytes, within the free bytes of pool and device.
+    /// Returns a [batch size](config::batch_size_hint) in bytes for one buffer. It counts the longest free range: of a slab, or of a new slab within the
+    /// limit and the device's [longest free range](crate::backend::Extension::largest_free). Takes time in proportion to the parts of the slabs.
     ///
     /// # Errors
     ///
     /// As [`Backend::memory_info`].
     pub fn batch_bytes(&self, requested: u64) -> Result<u64> {
-        let statistics = self.device.statistics();
-        let within = match self.config.pooling.enabled {
-            true => self.config.pooling.max_bytes.saturating_sub(statistics.held_bytes),
-            false => u64::MAX,
-        };
-        let idle = statistics.reserved_bytes.saturating_sub(statistics.held_bytes);
-        let there = self.backend().memory_info(self.ordinal())?.map_or(u64::MAX, |info| info.free.saturating_add(idle));
-        Ok(config::batch_size_hint(requested, within.min(there)))
+        let limit = if self.config.pooling.enabled { self.config.pooling.max_bytes } else { u64::MAX };
+        let (mut in_slabs, mut empty, mut empty_bytes) = (0, Vec::new(), 0);
+        for slab in self.device.snapshot() {
+            let free = || slab.parts.iter().filter(|(.., state)| *state != PartState::Live);
+            in_slabs = in_slabs.max(longest(free().map(|&(offset, bytes, _)| (offset, bytes))));
+            // A request for a new slab frees the empty ones if it needs their bytes.
+            if free().count() == slab.parts.len() {
+                empty.extend(slab.device_address.map(|address| (address, slab.bytes)));
+                empty_bytes += slab.bytes;
+            }
+        }
+        let reserved = self.device.statistics().reserved_bytes;
+        let within = limit.saturating_sub(reserved.saturating_sub(empty_bytes));
+        let on_device = self.backend().memory_info(self.ordinal())?.map_or(u64::MAX, |info| info.free.saturating_add(empty_bytes));
+        let in_a_row = self.backend().extension().largest_free(self.ordinal(), &empty).unwrap_or(u64::MAX);
+        Ok(config::batch_size_hint(requested, in_slabs.max(within.min(on_device).min(in_a_row))))
     }
 
     /// Frees memory that has been idle for the configured interval; returns the freed bytes. Does nothing within an interval of the last trim. Call

@@ -63,6 +63,11 @@ impl Arena {
         MemoryInfo { total: self.capacity, free: self.capacity - self.held(&self.space()) }
     }
 
+    pub fn largest_free(&self, freeable: &[(DeviceAddress, u64)]) -> u64 {
+        let ranges = freeable.iter().filter_map(|&(address, bytes)| Some((address.get().checked_sub(self.window)?, bytes)));
+        self.space().free_list.longest_with(ranges)
+    }
+
     pub fn occupied(&self) -> Live {
         let space = self.space();
         Live { bytes: self.held(&space), peak: space.peak }

@@ -8,7 +8,7 @@ use super::faults::Verb;
 use super::link::{Route, Work};
 use super::log::Facts;
 use super::operation::Operation;
-use crate::backend::{Block, Extension, MemoryLocation, Prefetch, StreamId, Taints, Ticket};
+use crate::backend::{Block, DeviceAddress, Extension, MemoryLocation, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
 impl Extension for HostBackend {
@@ -48,6 +48,12 @@ impl Extension for HostBackend {
 
     fn free_deferred(&self) {
         self.shared.deferred.catch_up_beyond(&self.shared);
+    }
+
+    fn largest_free(&self, device: u32, freeable: &[(DeviceAddress, u64)]) -> Option<u64> {
+        self.shared.deferred.catch_up(&self.shared);
+        let arena = self.shared.arena(device).ok()?;
+        self.shared.knows_memory.then(|| arena.largest_free(freeable))
     }
 
     fn taints(&self) -> Option<&Taints> {

@@ -239,9 +239,12 @@ fn staging_is_pinned_for_frequent_copies_within_the_budget() {
     assert_eq!(pools.staging::<u8>(512 << 10, 11).expect("room somewhere").location(), MemoryLocation::Host);
 }
 
+const fn four_fifths(bytes: u64) -> u64 {
+    bytes / 5 * 4 + bytes % 5 * 4 / 5
+}
+
 #[test]
 fn batch_bytes_is_four_fifths_of_the_available_bytes() {
-    let four_fifths = |bytes: u64| bytes / 5 * 4 + bytes % 5 * 4 / 5;
     let hint = |pools: &Pools, requested| pools.batch_bytes(requested).expect("known");
     let backend = backend();
     let most = pools(&backend, &Config::host());
@@ -261,6 +264,58 @@ fn batch_bytes_is_four_fifths_of_the_available_bytes() {
     assert_eq!(hint(&wide, u64::MAX), four_fifths(128 * MIB), "what is idle in it is the device's, too");
     let unknown = Clean::build(HostBackend::builder().unknown_memory_info(true));
     assert_eq!(hint(&pools(&unknown, &Config::opencl()), u64::MAX), four_fifths(4 << 30));
+}
+
+#[test]
+fn batch_bytes_can_be_allocated_in_a_fragmented_pool() {
+    let backend = backend();
+    let pools = pools(&backend, &Config::host());
+    let mut live: Vec<_> = (0..16).map(|_| Some(pools.buffer::<u8>(4 << 20).expect("room"))).collect();
+    live.iter_mut().step_by(2).for_each(|buffer| *buffer = None);
+    // 32 MiB are free, of which every second 4 MiB.
+    let hint = pools.batch_bytes(u64::MAX).expect("known");
+    assert_eq!(hint, four_fifths(4 * MIB));
+    drop(pools.buffer::<u8>(hint as usize).expect("as much as was said"));
+    live[3] = None;
+    assert_eq!(pools.batch_bytes(u64::MAX).expect("known"), four_fifths(12 * MIB), "three blocks in a row");
+    drop(live);
+    assert_eq!(pools.batch_bytes(u64::MAX).expect("known"), four_fifths(64 * MIB), "empty slabs can be freed for a longer one");
+}
+
+#[test]
+fn batch_bytes_can_be_allocated_after_any_calls() {
+    let backend = backend();
+    let (pools, mut live) = (pools(&backend, &Config::host()), Vec::new());
+    let mut random = 1_u64;
+    for step in 0..300 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bytes = (random >> 40) as usize % (6 << 20) + 1;
+        if random >> 63 == 0 {
+            live.extend(pools.buffer::<u8>(bytes));
+        } else if !live.is_empty() {
+            live.swap_remove(bytes % live.len());
+        }
+        let hint = pools.batch_bytes(u64::MAX).expect("known");
+        let batch = pools.buffer::<u8>(hint as usize).map(drop);
+        assert!(batch.is_ok(), "step {step}: {hint} bytes: {batch:?}");
+    }
+}
+
+#[test]
+fn batch_bytes_can_be_allocated_on_a_fragmented_device() {
+    let backend = backend();
+    let others = pools(&backend, &Config::host().with_pooling(false));
+    let mut live: Vec<_> = (0..16).map(|_| Some(others.buffer::<u8>(8 << 20).expect("room"))).collect();
+    live.iter_mut().step_by(2).for_each(|buffer| *buffer = None);
+    let pools = pools(&backend, &Config::host());
+    for pools in [&others, &pools] {
+        let hint = pools.batch_bytes(u64::MAX).expect("known");
+        assert_eq!(hint, four_fifths(8 * MIB));
+        drop(pools.buffer::<u8>(hint as usize).expect("as much as was said"));
+    }
+    // The slab that stays in the pool can be freed for a longer one.
+    live[1] = None;
+    assert_eq!(pools.batch_bytes(u64::MAX).expect("known"), four_fifths(24 * MIB));
 }
 
 #[test]
