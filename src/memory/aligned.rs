@@ -37,9 +37,10 @@ impl<M: Memory> Aligned<M> {
     ///
     /// # Errors
     ///
-    /// [`Align`](Error::Align) unless `align` is a power of two.
+    /// [`Align`](Error::Align) unless `align` is a power of two up to the device's
+    /// [largest](crate::backend::Capabilities::largest_align), [`NoDevice`](Error::NoDevice).
     pub fn new(memory: M, align: usize) -> Result<Self> {
-        check_align(align)?;
+        check_align(&memory, align as u64)?;
         Ok(Self { memory, align, multiple: 1 })
     }
 
@@ -67,6 +68,9 @@ impl<M: Memory> Aligned<M> {
     fn raised(&self, layout: Layout) -> Result<Layout> {
         let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
         rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {
+            if let Err(error) = check_align(&self.memory, align as u64) {
+                return error;
+            }
             // At a larger alignment than this memory's, no multiple may fit: the alignment is the error.
             let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
             match most {

@@ -44,7 +44,7 @@ impl<M: Memory> Arena<M> {
     /// [`Size`](Error::Size), [`Align`](Error::Align), the memory's errors.
     #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
-        check_align(align)?;
+        check_align(&memory, align as u64)?;
         let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
         let layout =
             layout.ok_or_else(|| Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_block_keeps_every_field() {
-        let layouts = [(0, 1), (1, 1), (100, 8), (3 << 20, 2 << 20), (0, crate::memory::LARGEST_ALIGN)];
+        let layouts = [(0, 1), (1, 1), (100, 8), (3 << 20, 2 << 20), (0, 1 << (usize::BITS - 2))];
         let locations = [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
         let hosts = [None, NonNull::new(core::ptr::without_provenance_mut(0x1000))];
         let addresses = [None, Some(0), Some(0x7000), Some(u64::MAX)];

@@ -196,19 +196,15 @@ pub unsafe trait Memory: Send + Sync + 'static {
     }
 }
 
-pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
-
 /// `Layout` requires a size of at most `isize::MAX`, rounded up to the alignment.
 pub(crate) const fn most_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
 
-pub(crate) fn check_align(align: usize) -> Result<()> {
-    if align.is_power_of_two() && align <= LARGEST_ALIGN {
-        Ok(())
-    } else {
-        Err(crate::Error::Align { asked: align as u64, most: LARGEST_ALIGN as u64 })
-    }
+/// Refuses an alignment that no block of the memory's device can have. Each error thereby states the one largest alignment.
+pub(crate) fn check_align<M: Memory + ?Sized>(memory: &M, align: u64) -> Result<()> {
+    let most = memory.backend().capabilities(memory.device())?.largest_align;
+    if align.is_power_of_two() && align <= most { Ok(()) } else { Err(crate::Error::Align { asked: align, most }) }
 }
 
 #[inline(always)]

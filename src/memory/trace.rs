@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::collections::HashMap;
 use std::vec::Vec;
 
-use super::{LARGEST_ALIGN, Memory, check_align, most_bytes};
+use super::{Memory, check_align, most_bytes};
 use crate::backend::{Block, Uses, same_backend};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -247,11 +247,12 @@ impl<M: Memory> Run<'_, M> {
     }
 
     fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
-        let to = usize::try_from(align).map_err(|_| Error::Align { asked: align, most: LARGEST_ALIGN as u64 })?;
-        check_align(to)?;
+        let to = usize::try_from(align).unwrap_or(usize::MAX);
         let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
-        let layout = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok());
-        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: size, least: 1, most: most_bytes(to) as u64 })?;
+        let Some(layout) = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok()) else {
+            check_align(self.memory, align)?;
+            return Err(Error::Size { what: "size in bytes", asked: size, least: 1, most: most_bytes(to) as u64 });
+        };
         self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use ringmem::backend::host::HostBackend;
-use ringmem::backend::{MemoryLocation, Uses};
+use ringmem::backend::{Backend, MemoryLocation, Uses};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Figures, Limited, Logged, Memory, Pinned, Statistics, Tracked, When};
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
@@ -252,7 +252,7 @@ fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
 fn an_error_range_excludes_the_requested_value() {
     let backend = backend();
     let aligned = |align| Aligned::new(device(&backend), align).expect("a power of two");
-    let largest = 1_u64 << 62;
+    let largest = backend.capabilities(0).expect("device 0").largest_align;
     let all = isize::MAX as u64;
     assert_eq!(refusal(aligned(1).rounding(usize::MAX)), (u64::MAX, 1, all));
     assert_eq!(refusal(aligned(4096).rounding(isize::MAX as usize)), (all, 1, all - 4095));
@@ -261,14 +261,15 @@ fn an_error_range_excludes_the_requested_value() {
     assert_eq!(refusal(bytes(&one, multiple as usize + 1)), (multiple + 1, 1, multiple));
     let layout = Layout::from_size_align(10, 1 << 61).expect("a layout");
     let wide = aligned(1).rounding(all as usize - 4095).expect("one is possible");
-    assert_eq!(refusal(wide.alloc(layout, None)), (1 << 61, 1, 1));
-    for align in [1_u64 << 63, 3, 0] {
+    assert_eq!(refusal(wide.alloc(layout, None)), (1 << 61, 1, largest));
+    assert_eq!(refusal(device(&backend).alloc(layout, None)), (1 << 61, 1, largest));
+    for align in [1_u64 << 63, largest * 2, 3, 0] {
         for outcome in [
             refusal(Aligned::new(device(&backend), align as usize)),
             refusal(Arena::new(device(&backend), 100, align as usize)),
             refusal(Arena::new(device(&backend), 0, align as usize)),
         ] {
-            assert_eq!(outcome, (align, 1, largest), "the one largest alignment of a layout");
+            assert_eq!(outcome, (align, 1, largest), "the one largest alignment of the device");
         }
     }
     assert_eq!(refusal(Arena::new(device(&backend), isize::MAX as usize, 4096)), (all, 1, all - 4095));
