@@ -109,7 +109,8 @@ impl<M: Memory> Builder<M> {
         Self { memory, options }
     }
 
-    /// Sets the limit of the reserved bytes. Default: 4 GiB. Slabs are whole multiples of 256 bytes: of another limit, the rest is not used.
+    /// Sets the limit of the reserved bytes. Default: 4 GiB. Slabs are whole multiples of 256 bytes. A request that fits the rest of the limit only
+    /// without this rounding gets a block of its own length outside the slabs, which is not cached.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = bytes;
         self

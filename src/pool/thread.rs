@@ -36,10 +36,13 @@ impl<M: Memory> Pool<M> {
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
         let cached = if self.shared.options.is_exact { None } else { self.take_cached(class, align, on) };
         let is_hit = cached.is_some();
-        let wanted = || Wanted { whole: self.shared.whole(class, requested), requested: requested.max(1), align };
+        let wanted = || Wanted { whole: self.shared.whole(class, requested), requested, align };
         let entry = cached.map_or_else(|| self.shared.find(&wanted(), waits), Ok)?;
-        let entry = self.shared.reused(entry, layout, on)?;
-        self.count(class, |counted| counted.request(requested, is_hit));
+        let (entry, is_direct) = (self.shared.reused(entry, layout, on)?, Tag(entry.idle.tag).is_direct());
+        // A direct block is already counted.
+        if !is_direct {
+            self.count(class, |counted| counted.request(requested, is_hit));
+        }
         Ok((entry, layout))
     }
 

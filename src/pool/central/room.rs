@@ -37,10 +37,6 @@ impl Drop for CalledBack {
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
-const fn whole_units(bytes: u64) -> u64 {
-    bytes / UNIT * UNIT
-}
-
 fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     for way in ways {
         let found = way()?;
@@ -109,10 +105,10 @@ impl<M: Memory> Central<M> {
             if requested > limit {
                 return Error::Limit { of: LimitOf::Memory, requested, used: reserved, limit };
             }
-            let left = whole_units(limit - reserved);
-            let largest = in_heap.max(whole_units(largest).min(left));
+            let left = limit - reserved;
+            let largest = in_heap.max(largest.min(left));
             let limit = (requested > left).then(|| [reserved - idle, limit]);
-            Error::OutOfMemory { requested, free: idle + whole_units(free).min(left), largest, limit }
+            Error::OutOfMemory { requested, free: idle + free.min(left), largest, limit }
         })
     }
 
@@ -139,7 +135,7 @@ impl<M: Memory> Central<M> {
         let count = if requested > self.options.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
-        let mut block = found.ok_or_else(|| {
+        let block = found.ok_or_else(|| {
             let (used, limit) = (self.lock().reserved, self.options.limit);
             event!(warn, requested, reserved = used, limit, "out of memory");
             match requested > limit {
@@ -147,11 +143,16 @@ impl<M: Memory> Central<M> {
                 false => Error::OutOfMemory { requested, free, largest, limit: (requested > limit - used).then_some([used, limit]) },
             }
         })?;
+        self.reused(self.enter_direct(block, requested), layout, on)
+    }
+
+    /// Enters and counts a block that the upstream memory serves outside the slabs.
+    fn enter_direct(&self, mut block: Block, requested: u64) -> Entry {
         self.lock().direct.insert(block.address(), block.tag);
         block.tag = Tag::direct(&block).0;
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.requested.fetch_add(requested, Relaxed);
-        self.reused(Entry::of(&block, block.ready), layout, on)
+        Entry::of(&block, block.ready)
     }
 
     /// Returns whether the callback freed memory; false inside one.
@@ -214,11 +215,15 @@ impl<M: Memory> Central<M> {
     }
 
     /// Allocates a slab of the usual length, or as short as needed, and returns a part of it; or sets `refused` to the free bytes.
+    ///
+    /// Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the
+    /// request gets a block outside the slabs, of its own length.
     fn grow(&self, wanted: &Wanted, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
         let Wanted { whole, requested, align } = *wanted;
         let mut tried = 0;
         let grain = self.grain();
-        for bytes in [self.options.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)]
+        for bytes in
+            [self.options.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.max(1).next_multiple_of(UNIT)]
         {
             if bytes == tried {
                 continue;
@@ -236,7 +241,14 @@ impl<M: Memory> Central<M> {
                 return self.settle_in(block, part, align);
             }
         }
-        Ok(None)
+        let (_, largest) = refused.get();
+        if largest < requested || requested.is_multiple_of(UNIT) {
+            return Ok(None);
+        }
+        match self.upstream(requested, align as usize, None, refused) {
+            Err(Error::Align { .. }) => Ok(None),
+            outcome => Ok(outcome?.map(|(block, _reserved)| self.enter_direct(block, requested))),
+        }
     }
 
     /// Adds a slab and takes a part of it before other threads can.
@@ -279,7 +291,8 @@ impl<M: Memory> Central<M> {
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;
-        let whole = self.whole(class, bytes);
+        // Whole units: each block gets its place in a slab.
+        let whole = self.whole(class, bytes).next_multiple_of(UNIT);
         let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
         let before = self.lock().reserved;
         let entries = RefCell::new(Vec::new());

@@ -5,24 +5,67 @@ use std::thread;
 use std::time::Duration;
 
 use ringmem::Error;
-use ringmem::memory::{Buffer, Device, Limited};
-use ringmem::pool::{Classes, Pool};
+use ringmem::memory::{Buffer, Device, Limited, Memory, Pinned};
+use ringmem::pool::{Classes, PinnedPool, Pool};
 
 use super::reuse::frees;
 use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
 
+fn of_limit<M: Memory>(memory: impl Fn() -> M, limit: u64) -> [Pool<M>; 2] {
+    [false, true].map(|is_exact| Pool::builder(memory()).limit(limit).exact(is_exact).build().unwrap())
+}
+
 #[test]
-fn out_of_memory_counts_free_bytes_in_whole_slabs() {
+fn a_request_within_a_limit_of_no_whole_units_is_served() {
     let backend = backend(64 * MIB);
-    for (limit, requested, free) in [(255, 1, 0), (255, 255, 0), (700, 600, 512), (1000, 800, 768)] {
-        for is_exact in [false, true] {
-            let pool = builder(&backend).limit(limit).exact(is_exact).build().unwrap();
-            assert_eq!(shortage(Buffer::<u8, _>::new(pool, requested)), (requested as u64, free, free), "{limit}");
+    let device = || Device::new(&backend, 0);
+    for (limit, requested) in [(255, 1), (255, 255), (700, 600), (1000, 800), (1000, 1000)] {
+        for pool in of_limit(device, limit) {
+            for _ in 0..3 {
+                let block = give(&pool, requested);
+                let statistics = pool.statistics();
+                let held = (statistics.requested_bytes, statistics.held_bytes, statistics.reserved_bytes);
+                assert_eq!(held, (requested, requested, requested), "{limit}");
+                assert_eq!(backend.counters().device_live.bytes, requested);
+                drop(block);
+            }
+            let small = give(&pool, 1);
+            assert_eq!(pool.statistics().live, 1);
+            drop(small);
+            let statistics = pool.statistics();
+            assert_eq!((statistics.acquires(), statistics.returns, statistics.requested_bytes, statistics.held_bytes), (4, 4, 0, 0));
+        }
+        let pool = Pool::builder(Limited::new(device(), limit)).build().unwrap();
+        drop(Buffer::<u8, _>::new(pool, requested as usize).expect("within the limit of the memory below"));
+        let pinned = PinnedPool::new(Pinned::new(&backend, 0), limit).unwrap();
+        drop(Buffer::<u8, _>::new(pinned, requested as usize).expect("within the budget"));
+    }
+}
+
+#[test]
+fn out_of_memory_counts_the_bytes_that_a_request_can_get() {
+    let backend = backend(64 * MIB);
+    let device = || Device::new(&backend, 0);
+    for limit in [700, 1000, 1023] {
+        let limited = Limited::new(device(), limit);
+        for pool in of_limit(device, limit) {
+            figures_are_what_a_request_gets(&pool, limit);
+        }
+        for pool in of_limit(|| limited.clone(), 1 << 20) {
+            figures_are_what_a_request_gets(&pool, limit);
         }
     }
-    let limited = Limited::new(Device::new(&backend, 0), 700);
-    let pool = Pool::builder(limited).build().unwrap();
-    assert_eq!(shortage(Buffer::<u8, _>::new(pool, 600)), (600, 512, 512), "of a memory below that says more");
+}
+
+fn figures_are_what_a_request_gets<M: Memory>(pool: &Pool<M>, limit: u64) {
+    let get = |bytes: u64| Buffer::<u8, _>::new(pool.clone(), bytes as usize);
+    let live = get(256).expect("one unit");
+    let left = limit - 256;
+    assert_eq!(shortage(get(limit)), (limit, left, left));
+    assert_eq!(shortage(get(left + 1)), (left + 1, left, left));
+    let rest = get(left).expect("the largest free block");
+    assert_eq!(shortage(get(1)), (1, 0, 0));
+    drop((live, rest));
 }
 
 #[test]
