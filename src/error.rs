@@ -24,7 +24,7 @@ use ringmem_layouts::ring::LayoutError;
 use crate::backend::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
-use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, Stopped, SystemCall, Unknown};
+use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, More, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] by default.
 ///
@@ -95,7 +95,7 @@ pub enum Error {
         resident: u64,
     },
     /// Not enough free memory.
-    #[error("out of memory: requested {}, free {}, largest free block at that alignment {}{}", Bytes(*requested), Bytes(*free), Bytes(*largest), Cause(*limit))]
+    #[error("out of memory: requested {}, free {}, largest free block at that alignment {}{}{}", Bytes(*requested), Bytes(*free), Bytes(*largest), Cause(*limit), More(unavailable))]
     OutOfMemory {
         /// Requested bytes.
         requested: u64,
@@ -105,6 +105,8 @@ pub enum Error {
         largest: u64,
         /// If a pool's limit is the cause: bytes then in use, and the limit.
         limit: Option<[u64; 2]>,
+        /// Memory of a pool that might have served the request, but could not be used.
+        unavailable: Option<Box<Unavailable>>,
     },
     /// A limit on memory would be exceeded.
     #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]
@@ -456,6 +458,40 @@ pub enum LimitOf {
     /// The pinned memory of a backend or of pools.
     #[error("pinned memory")]
     Pinned,
+}
+
+/// Memory that a pool could not use for a request.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::error::Unavailable;
+///
+/// let caches = Unavailable::Caches { bytes: 4 << 20, caches: 2 };
+/// let error = Error::OutOfMemory { requested: 1 << 20, free: 0, largest: 0, limit: None, unavailable: Some(Box::new(caches)) };
+/// assert!(error.to_string().contains("membarrier"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// Blocks in caches of other threads. A pool reaches them by the system call `membarrier`, which the program forbade after it had created a pool.
+    #[error(
+        "{} are live or in {caches} caches of other threads, which cannot be flushed because the system call membarrier fails: allow it, or forbid it before the first pool is created",
+        Bytes(*bytes)
+    )]
+    Caches {
+        /// Bytes of live blocks and of blocks in these caches. Their shares are unknown.
+        bytes: u64,
+        /// Number of these caches.
+        caches: u64,
+    },
+    /// Memory that the upstream memory is allocating.
+    #[error("the upstream memory has not returned from an allocation of {} for {} ms", Bytes(*bytes), age.as_millis())]
+    Allocation {
+        /// Bytes of that allocation; of several, the oldest.
+        bytes: u64,
+        /// Time since its begin.
+        age: Duration,
+    },
 }
 
 /// Why a mirrored buffer refuses a call.

@@ -60,6 +60,15 @@ impl Display for Cause {
     }
 }
 
+/// A further fact, if there is one.
+pub struct More<'a, T>(pub &'a Option<T>);
+
+impl<T: Display> Display for More<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        self.0.iter().try_for_each(|fact| write!(f, "; {fact}"))
+    }
+}
+
 pub struct Unknown<'a> {
     pub address: &'a u64,
     pub layouts: &'a Option<Box<[(MemoryLocation, Layout); 2]>>,

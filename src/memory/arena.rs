@@ -108,7 +108,8 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             self.backend().extension().free_deferred();
             take()
         });
-        let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest, limit: None })?;
+        let offset =
+            taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
             // SAFETY: `FreeList` returns offsets within the block.

@@ -78,7 +78,7 @@ pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 #[must_use]
 pub struct Builder<M: Memory> {
     memory: M,
-    options: Options,
+    pub(super) options: Options,
 }
 
 pub(super) struct Options {
@@ -89,6 +89,8 @@ pub(super) struct Options {
     pub is_enabled: bool,
     pub hygiene: Hygiene,
     pub patience: Duration,
+    /// The time beyond `patience` for which a request waits for another thread's upstream allocation.
+    pub growth_patience: Duration,
     pub out_of_memory: Option<OutOfMemory>,
     pub clock: Clock,
 }
@@ -103,6 +105,7 @@ impl<M: Memory> Builder<M> {
             is_enabled: true,
             hygiene: Hygiene::Leave,
             patience: Duration::from_millis(100),
+            growth_patience: Duration::from_secs(30),
             out_of_memory: None,
             clock: monotonic(),
         };
@@ -148,8 +151,9 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets how long a request waits for pending frees. Default: 100 ms. If another thread is then allocating a slab, the request waits for it,
-    /// without limit: the upstream memory's `alloc` must not wait for a thread that uses this pool.
+    /// Sets how long a request waits for pending frees. Default: 100 ms. If another thread is then allocating a slab, the request waits for it up to
+    /// 30 s more: the upstream memory's `alloc` should not wait for a thread that uses this pool. After that time, the request fails with
+    /// [`OutOfMemory`](Error::OutOfMemory), which names [the allocation](crate::error::Unavailable::Allocation).
     pub fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
         self

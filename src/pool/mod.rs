@@ -80,7 +80,9 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// ```
 ///
 /// On Linux, blocks in the caches of other threads are reached by the system call `membarrier`. A program that forbids it after it has created a
-/// pool loses that reach: a request that needs such a block fails with [`Error::OutOfMemory`].
+/// pool loses that reach: a request that needs such a block fails with [`Error::OutOfMemory`], which names
+/// [the caches](crate::error::Unavailable::Caches). A trim leaves these blocks in place; snapshots show them as live, and statistics omit
+/// the requests of their threads.
 #[doc(alias = "GpuMemoryPool")]
 pub struct Pool<M: Memory> {
     // INVARIANT: valid while any handle lives. All handles together own one reference count.

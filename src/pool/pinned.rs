@@ -154,7 +154,7 @@ unsafe impl Memory for PinnedPool {
             outcome => outcome,
         };
         outcome.map_err(|error| match (error, self.locked()) {
-            (Error::OutOfMemory { .. } | Error::Limit { .. }, used) if asked > budget.saturating_sub(used) => {
+            (Error::OutOfMemory { unavailable: None, .. } | Error::Limit { .. }, used) if asked > budget.saturating_sub(used) => {
                 Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: budget }
             }
             (error, _) => error,

@@ -162,12 +162,73 @@ impl<M: Memory> Pool<M> {
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::thread;
 
     use super::*;
+    use crate::Error;
+    use crate::backend::Backend;
     use crate::backend::host::HostBackend;
-    use crate::memory::{Buffer, Device};
+    use crate::error::Unavailable;
+    use crate::memory::{Buffer, Device, DeviceOnly};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Allocates once the test permits it.
+    struct Gated {
+        memory: Device,
+        begun: mpsc::Sender<()>,
+        permitted: Mutex<mpsc::Receiver<()>>,
+    }
+
+    // SAFETY: the device's blocks.
+    unsafe impl Memory for Gated {
+        type Visibility = DeviceOnly;
+
+        fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+            self.begun.send(()).expect("the test receives");
+            self.permitted.lock().expect("no panic").recv_timeout(LIMIT).expect("a permit");
+            self.memory.alloc(layout, on)
+        }
+        unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+            // SAFETY: the caller's promise.
+            unsafe { self.memory.free(block, uses) }
+        }
+        fn backend(&self) -> &Arc<dyn Backend> {
+            self.memory.backend()
+        }
+        fn device(&self) -> u32 {
+            self.memory.device()
+        }
+    }
+
+    #[test]
+    fn a_request_ends_although_the_upstream_allocation_waits_for_it() {
+        const BYTES: u64 = 1 << 20;
+        let backend = HostBackend::builder().device_memory(8 << 20).build().expect("a backend");
+        let ((begun, has_begun), (permit, permitted)) = (mpsc::channel(), mpsc::channel());
+        let memory = Gated { memory: Device::new(&backend, 0), begun, permitted: Mutex::new(permitted) };
+        let mut builder = Pool::builder(memory).limit(BYTES).slab(BYTES).patience(Duration::ZERO);
+        builder.options.growth_patience = Duration::from_millis(10);
+        let pool = builder.build().expect("a pool");
+        let request = || {
+            let ((sender, receiver), pool) = (mpsc::channel(), pool.clone());
+            thread::spawn(move || sender.send(Buffer::<u8, _>::new(pool, BYTES as usize)));
+            receiver
+        };
+        let first = request();
+        has_begun.recv_timeout(LIMIT).expect("a slab is missing");
+        let refused = request().recv_timeout(LIMIT).expect("the wait is bounded").map(drop).expect_err("the limit is reserved");
+        let Error::OutOfMemory { unavailable: Some(unavailable), .. } = &refused else { panic!("{refused}") };
+        let Unavailable::Allocation { bytes, age } = **unavailable else { panic!("{refused}") };
+        assert!((bytes, age >= Duration::from_millis(10)) == (BYTES, true), "{refused}");
+        assert!(refused.to_string().contains("upstream memory has not returned from an allocation of 1 MiB"), "{refused}");
+        permit.send(()).expect("it waits");
+        let block = first.recv_timeout(LIMIT).expect("in time").expect("a slab");
+        let full = Buffer::<u8, _>::new(pool.clone(), 1).map(drop).expect_err("no room");
+        assert!(matches!(full, Error::OutOfMemory { unavailable: None, .. }), "{full}");
+        drop(block);
+    }
 
     #[test]
     fn a_request_waits_for_blocks_in_transfer_from_a_thread_cache() {

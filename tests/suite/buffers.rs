@@ -288,7 +288,7 @@ fn an_arena_reuses_blocks_after_their_uses() {
         assert!(base <= at && at + part.len() as u64 <= base + size, "{part:?}");
     }
     let error = buffer(100).expect_err("24 are left");
-    assert!(matches!(error, Error::OutOfMemory { requested: 100, free: 24, largest: 24, limit: None }), "{error}");
+    assert!(matches!(error, Error::OutOfMemory { requested: 100, free: 24, largest: 24, limit: None, .. }), "{error}");
 
     let stream = Stream::new(&backend, 0).expect("a stream");
     let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 600).expect("room");

@@ -248,7 +248,7 @@ impl Shared {
             MemoryLocation::Host | MemoryLocation::Pinned => Error::Map { bytes: requested, source: io::ErrorKind::OutOfMemory.into() },
             MemoryLocation::Device | MemoryLocation::Unified => {
                 let free = self.memory(home).map_or(0, |(free, _)| free);
-                Error::OutOfMemory { requested, free, largest: free.min(requested.saturating_sub(1)), limit: None }
+                Error::OutOfMemory { requested, free, largest: free.min(requested.saturating_sub(1)), limit: None, unavailable: None }
             }
         }
     }

@@ -105,7 +105,7 @@ impl Arena {
     }
 
     fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
-        let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest, limit: None };
+        let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest, limit: None, unavailable: None };
         let offset = space.free_list.allocate(bytes, align).map_err(short)?;
         while self.held(space) > self.capacity
             && let Some(page) = space.pages.oldest()
@@ -119,7 +119,7 @@ impl Arena {
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
         let space = self.space();
         let Shortage { free, largest } = space.free_list.shortage(if align.is_power_of_two() { align } else { 1 });
-        Error::OutOfMemory { requested, free, largest, limit: None }
+        Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None }
     }
 
     /// False if the page was resident already, or without room.

@@ -7,6 +7,7 @@ use super::state::{State, UNDATED};
 use super::{CACHED_BYTES, Central, LISTED_BLOCKS, Moving, take_all};
 use crate::backend::panic::at_most_one;
 use crate::backend::{Ticket, Uses};
+use crate::barrier::{Barrier, System};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
 use crate::pool::free_list::FreeList;
@@ -159,6 +160,17 @@ impl<M: Memory> Central<M> {
         let count = entries.len();
         self.put_back(entries);
         count
+    }
+
+    /// Returns the number of other threads' caches, if the system call that grants access to them fails: then [`empty_caches`](Self::empty_caches)
+    /// leaves their blocks there.
+    pub(super) fn unreachable_caches(&self) -> u64 {
+        if self.options.is_exact || System::seldom() {
+            return 0;
+        }
+        let own = local::lately(self.id, ptr::from_ref);
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        caches.all.iter().filter(|cache| own != Some(Arc::as_ptr(cache))).count() as u64
     }
 
     pub(super) fn put_back(&self, entries: Vec<Entry>) {

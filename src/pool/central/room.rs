@@ -3,6 +3,7 @@ use core::cell::{Cell, RefCell};
 use core::iter;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+use std::boxed::Box;
 use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
@@ -12,7 +13,7 @@ use super::upstream::is_growing;
 use super::{Central, GRAIN, Wanted};
 use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
-use crate::error::LimitOf;
+use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
@@ -108,7 +109,7 @@ impl<M: Memory> Central<M> {
             let left = limit - reserved;
             let largest = in_heap.max(largest.min(left));
             let limit = (requested > left).then(|| [reserved - idle, limit]);
-            Error::OutOfMemory { requested, free: idle + free.min(left), largest, limit }
+            Error::OutOfMemory { requested, free: idle + free.min(left), largest, limit, unavailable: self.unavailable() }
         })
     }
 
@@ -140,7 +141,10 @@ impl<M: Memory> Central<M> {
             event!(warn, requested, reserved = used, limit, "out of memory");
             match requested > limit {
                 true => Error::Limit { of: LimitOf::Memory, requested, used, limit },
-                false => Error::OutOfMemory { requested, free, largest, limit: (requested > limit - used).then_some([used, limit]) },
+                false => {
+                    let limit = (requested > limit - used).then_some([used, limit]);
+                    Error::OutOfMemory { requested, free, largest, limit, unavailable: self.unavailable() }
+                }
             }
         })?;
         self.reused(self.enter_direct(block, requested), layout, on)
@@ -166,18 +170,22 @@ impl<M: Memory> Central<M> {
     }
 
     /// Waits, up to `patience`, for pending frees, other threads' moves, and kernels that defer the free of empty slabs; calls `again` after each
-    /// progress. `seen` is the move count before the last search. Other threads' growths that began within the patience are awaited beyond it, except
-    /// within a growth: others may wait for this thread.
+    /// progress. `seen` is the move count before the last search. Other threads' growths that began within the patience are awaited beyond it, up to
+    /// the growth patience, except within a growth: others may wait for this thread.
+    ///
+    /// The bound is needed because the upstream memory's `alloc` may itself wait for this thread, which no pool can detect.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         let mut last_growths = [None; 2];
         loop {
-            let is_late = begun.elapsed() >= self.options.patience;
+            let elapsed = begun.elapsed();
+            let is_late = elapsed >= self.options.patience;
+            let is_too_late = elapsed >= self.options.patience.saturating_add(self.options.growth_patience);
             let (mut is_something_left, mut has_come) = (false, false);
             for (pool, last) in iter::once(self).chain(other).zip(&mut last_growths) {
                 let (going, is_put_off) = pool.removable();
                 is_something_left |= match is_late {
-                    true => !is_awaited && pool.is_growing_before(*last.get_or_insert_with(|| pool.lock().growths)),
+                    true => !is_awaited && !is_too_late && pool.is_growing_before(*last.get_or_insert_with(|| pool.lock().growths)),
                     false => is_put_off || pool.is_something_left(),
                 };
                 has_come |= !going.is_empty();
@@ -207,7 +215,19 @@ impl<M: Memory> Central<M> {
     }
 
     fn is_growing_before(&self, growth: u64) -> bool {
-        self.lock().growing.iter().any(|number| *number < growth)
+        self.lock().growing.iter().any(|other| other.number < growth)
+    }
+
+    /// Returns the memory that a failed request could neither reach nor await.
+    fn unavailable(&self) -> Option<Box<Unavailable>> {
+        let caches = self.unreachable_caches();
+        let state = self.lock();
+        let found = match state.growing.first() {
+            _ if caches > 0 => Unavailable::Caches { bytes: state.heap.total() - state.heap.free(), caches },
+            Some(growth) => Unavailable::Allocation { bytes: growth.bytes, age: growth.begun.elapsed() },
+            None => return None,
+        };
+        Some(Box::new(found))
     }
 
     fn grain(&self) -> u64 {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
 use std::vec::Vec;
 
 use crate::backend::{Block, Uses};
@@ -14,6 +15,12 @@ pub(super) struct Slab {
     pub empty_since: u64,
 }
 
+pub(super) struct Growth {
+    pub number: u64,
+    pub bytes: u64,
+    pub begun: Instant,
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub heap: Heap,
@@ -27,8 +34,8 @@ pub(super) struct State {
     pub leaving: Vec<(Uses, Block)>,
     /// Threads that move memory out of sight of others.
     pub moving: u32,
-    /// Numbers of upstream allocations whose memory is neither available nor given up.
-    pub growing: Vec<u64>,
+    /// Upstream allocations whose memory is neither available nor given up, oldest first.
+    pub growing: Vec<Growth>,
     pub growths: u64,
     pub refusals: u64,
     /// Bytes of slabs and direct blocks, also during their allocation; at most the limit.

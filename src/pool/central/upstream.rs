@@ -1,7 +1,9 @@
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
+use super::state::Growth;
 use super::{Central, Moving};
 use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
@@ -63,6 +65,7 @@ impl<M: Memory> Central<M> {
     }
 
     fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
+        let begun = Instant::now();
         let mut state = self.lock();
         let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
             state.refusals += 1;
@@ -72,7 +75,7 @@ impl<M: Memory> Central<M> {
         state.moving += 1;
         let number = state.growths;
         state.growths += 1;
-        state.growing.push(number);
+        state.growing.push(Growth { number, bytes, begun });
         GROWING.set(GROWING.get() + 1);
         Some(Reserved { bytes, sum, number, refusals: state.refusals, is_had: false, moving: Moving(self) })
     }
@@ -153,7 +156,7 @@ impl<M: Memory> Drop for Reserved<'_, M> {
     fn drop(&mut self) {
         GROWING.set(GROWING.get() - 1);
         let mut state = self.moving.0.lock();
-        state.growing.retain(|number| *number != self.number);
+        state.growing.retain(|growth| growth.number != self.number);
         if self.is_had {
             state.peak = state.peak.max(self.sum);
             return;

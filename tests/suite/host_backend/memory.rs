@@ -36,15 +36,15 @@ fn out_of_memory_has_requested_free_and_largest() {
     let refused = |bytes| setup.allocate(MemoryLocation::Device, bytes, 1).expect_err("no room");
     let blocks: Vec<_> = (0..4).map(|_| setup.device(1024)).collect();
     let error = refused(1);
-    assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None }), "{error}");
+    assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None, .. }), "{error}");
     let [a, b, c, d] = blocks.try_into().expect("four");
     drop((a, c));
     let error = refused(1025);
-    assert!(matches!(error, Error::OutOfMemory { requested: 1025, free: 2048, largest: 1024, limit: None }), "{error}");
+    assert!(matches!(error, Error::OutOfMemory { requested: 1025, free: 2048, largest: 1024, limit: None, .. }), "{error}");
     let most = isize::MAX as usize;
     let error = refused(most);
     assert!(
-        matches!(error, Error::OutOfMemory { requested, free: 2048, largest: 1024, limit: None } if requested == most as u64),
+        matches!(error, Error::OutOfMemory { requested, free: 2048, largest: 1024, limit: None, .. } if requested == most as u64),
         "{error}"
     );
     let info = || setup.backend.memory_info(0).expect("device 0");

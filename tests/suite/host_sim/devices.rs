@@ -16,7 +16,7 @@ fn devices_have_memories_of_their_own_size() {
         assert_eq!(block.device, device);
         assert!(matches!(
             give(&backend, MemoryLocation::Device, device, 1),
-            Err(Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None })
+            Err(Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None, .. })
         ));
     }
     assert!(matches!(backend.memory_info(3), Err(Error::NoDevice { asked: 3, devices: 3 })));

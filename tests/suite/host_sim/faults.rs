@@ -72,7 +72,7 @@ fn an_injected_out_of_memory_reports_the_real_free_bytes() {
     let _first = give(&backend, MemoryLocation::Device, 0, 1024).expect("room");
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     let error = give(&backend, MemoryLocation::Device, 0, 64).expect_err("planned");
-    assert!(matches!(error, Error::OutOfMemory { requested: 64, free: 3072, largest: 3072, limit: None }), "{error:?}");
+    assert!(matches!(error, Error::OutOfMemory { requested: 64, free: 3072, largest: 3072, limit: None, .. }), "{error:?}");
     let error = give(&backend, MemoryLocation::Pinned, 0, 64).expect_err("planned");
     assert!(matches!(error, Error::Map { bytes: 64, .. }) && error.source().is_some(), "{error:?}");
     assert_eq!(backend.counters().device_allocations.count, 1);

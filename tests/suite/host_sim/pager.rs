@@ -112,7 +112,7 @@ fn allocations_evict_pages_of_managed_memory() {
     setup.touch(&buffer, 0, 4 * PAGE);
     assert_eq!(backend.counters().pages_in, tally(4), "for a page nothing gives way that is no page");
     let error = give(backend, MemoryLocation::Device, 0, 1).expect_err("it is full");
-    assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None }), "{error:?}");
+    assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None, .. }), "{error:?}");
     drop((two, rest));
     setup.touch(&buffer, PAGE - 1, 2);
     assert_eq!((setup.held(), backend.occupied(0).expect("a device").peak), (2 * PAGE, 4 * PAGE));

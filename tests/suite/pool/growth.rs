@@ -106,7 +106,7 @@ fn really() -> Answer {
 }
 
 fn refused() -> Answer {
-    Box::new(|_, layout| Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0, limit: None }))
+    Box::new(|_, layout| Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0, limit: None, unavailable: None }))
 }
 
 fn unsupported() -> Answer {

@@ -17,6 +17,8 @@ mod shadow;
 mod shortage;
 mod streams;
 mod threads;
+#[cfg(target_os = "linux")]
+mod unreachable;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

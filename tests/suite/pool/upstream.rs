@@ -304,7 +304,7 @@ unsafe impl Memory for Empty {
         let (answer, answered) = mpsc::channel();
         self.meanwhile.send(answer).expect("the thread runs");
         answered.recv_timeout(LIMIT).expect("in time");
-        Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0, limit: None })
+        Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0, limit: None, unavailable: None })
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         // SAFETY: caller's promise.

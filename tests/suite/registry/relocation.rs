@@ -71,7 +71,7 @@ fn defragmentation_makes_room_for_a_block_twice_as_large() {
     let two = || Buffer::<u8, _>::new(pool.clone(), 2 * BLOCK);
     let before = pool.statistics();
     match two().map(drop) {
-        Err(Error::OutOfMemory { requested, free, largest, limit }) => {
+        Err(Error::OutOfMemory { requested, free, largest, limit, .. }) => {
             let block = BLOCK as u64;
             assert_eq!((requested, free, largest, limit), (2 * block, 8 * block, block, Some([8 * block, 16 * block])));
         }
