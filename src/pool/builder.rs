@@ -10,9 +10,10 @@ use crate::memory::Memory;
 use crate::monotonic::{Clock, monotonic};
 use crate::{Error, Result};
 
-/// The contents of new and reused blocks at allocation.
+/// The contents of new and reused blocks.
 ///
-/// [`Leave`](Self::Leave) is the default in debug builds too. Use [`Poison`](Self::Poison) in tests for reads of uninitialised memory.
+/// [`DebugPoison`](Self::DebugPoison) is the default. It covers host memory and costs a release build nothing. Use [`Poison`](Self::Poison) in tests
+/// for reads of uninitialised device memory: it queues a fill for each allocation.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -27,13 +28,22 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
-    /// Unspecified: the bytes of the previous owner.
+    /// If the crate is compiled with debug assertions, each freed block of pinned or pageable memory is filled with [`FREED`](Self::FREED), so that
+    /// a read after the free, or before the next owner's first write, is conspicuous. Blocks that queued work still uses, and device and managed
+    /// memory, keep their bytes: a fill would be queued work or wait for a kernel. Without debug assertions, as [`Leave`](Self::Leave).
     #[default]
+    DebugPoison,
+    /// Unspecified: the bytes of the previous owner.
     Leave,
-    /// All bytes are 0.
+    /// All bytes are 0 at allocation.
     Zero,
-    /// All bytes have this value.
+    /// All bytes have this value at allocation.
     Poison(u8),
+}
+
+impl Hygiene {
+    /// The bytes of a block that [`DebugPoison`](Self::DebugPoison) has filled.
+    pub const FREED: u8 = 0xDD;
 }
 
 /// An out-of-memory callback: gets the requested bytes, returns whether it freed memory.
@@ -103,7 +113,7 @@ impl<M: Memory> Builder<M> {
             classes: Classes::default(),
             is_exact: false,
             is_enabled: true,
-            hygiene: Hygiene::Leave,
+            hygiene: Hygiene::default(),
             patience: Duration::from_millis(100),
             growth_patience: Duration::from_secs(30),
             out_of_memory: None,
@@ -145,7 +155,7 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets a block's contents at allocation. Default: [`Hygiene::Leave`].
+    /// Sets a block's contents. Default: [`Hygiene::DebugPoison`].
     pub fn hygiene(mut self, hygiene: Hygiene) -> Self {
         self.options.hygiene = hygiene;
         self

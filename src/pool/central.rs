@@ -98,7 +98,8 @@ impl<M: Memory> Central<M> {
         System::prepare();
         let (least_align, classes) = (memory.least_align(), options.classes);
         // With raised alignments, a block's layout differs from its request.
-        let is_plain = options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::Leave) && least_align == 1;
+        let is_plain =
+            options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::DebugPoison | Hygiene::Leave) && least_align == 1;
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),

@@ -207,6 +207,9 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 
     #[inline(always)]
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        if cfg!(debug_assertions) {
+            self.shared.poison_freed(block, uses);
+        }
         if uses.is_empty() && self.put(block) {
             return Ok(());
         }

@@ -3,7 +3,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Central;
 use crate::Result;
 use crate::backend::panic::both;
-use crate::backend::{Fill, Uses};
+use crate::backend::{Block, Fill, MemoryLocation, Uses};
 use crate::memory::Memory;
 use crate::pool::builder::Hygiene;
 use crate::pool::cache::Entry;
@@ -15,9 +15,25 @@ use core::alloc::Layout;
 impl<M: Memory> Central<M> {
     pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
         match self.options.hygiene {
-            Hygiene::Leave => Ok(entry),
+            Hygiene::DebugPoison | Hygiene::Leave => Ok(entry),
             Hygiene::Zero => self.clean(entry, layout, 0, on),
             Hygiene::Poison(byte) => self.clean(entry, layout, byte, on),
+        }
+    }
+
+    /// Fills the requested bytes of a freed block of host memory, before another thread can allocate it. The host must not write managed memory while
+    /// a kernel runs, nor a block with open uses. A direct block goes to the upstream memory.
+    pub fn poison_freed(&self, block: &Block, uses: &Uses) {
+        let is_host = matches!(block.location, MemoryLocation::Pinned | MemoryLocation::Host);
+        let is_on = self.options.hygiene == Hygiene::DebugPoison && self.process.is_this();
+        if let Some(host) = block.host
+            && is_on
+            && is_host
+            && uses.is_empty()
+            && !Tag(block.tag).is_direct()
+        {
+            // SAFETY: the caller of `free` owns the block, which has so many bytes, and no operation uses it any more.
+            unsafe { host.as_ptr().write_bytes(Hygiene::FREED, block.layout.size()) };
         }
     }
 

@@ -2,13 +2,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::memory::Buffer;
-use ringmem::pool::{Classes, Hygiene};
+use ringmem::memory::{Buffer, Host, HostReadable, Memory, Pinned, Unified};
+use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
 
 use super::clean::Clean;
 use super::clocks::{clock, has_struck, strike};
-use super::{Bytes, MIB, backend, builder, give};
+use super::{Bytes, Held, MIB, backend, builder, give};
 
 #[test]
 fn reused_blocks_are_kept_zeroed_or_poisoned_up_to_the_request() {
@@ -25,6 +25,52 @@ fn reused_blocks_are_kept_zeroed_or_poisoned_up_to_the_request() {
         assert_eq!(fills.bytes - before.bytes, cleaned, "as much as was asked for, not as the class has");
         assert!(again.to_vec().unwrap().iter().all(|&byte| byte == expected), "{hygiene:?}");
     }
+}
+
+/// The bytes of a block's second owner, after the first has written 7.
+fn reused<M: Memory<Visibility: HostReadable>>(memory: M, set: impl Fn(Builder<M>) -> Builder<M>) -> Vec<u8> {
+    let pool = set(Pool::builder(memory)).build().expect("a pool");
+    let mut first = Buffer::<u8, _>::new(pool.clone(), 1000).expect("memory");
+    assert_eq!(first.as_slice().expect("host memory"), [0; 1000], "a new block keeps the bytes of the memory below");
+    first.as_mut_slice().expect("host memory").fill(7);
+    let at = first.as_ptr().expect("host memory");
+    drop(first);
+    let again = Buffer::<u8, _>::new(pool, 1000).expect("memory");
+    assert_eq!(again.as_ptr().expect("host memory"), at);
+    again.as_slice().expect("host memory").to_vec()
+}
+
+#[test]
+fn debug_builds_poison_freed_host_blocks_by_default() {
+    let backend = backend(64 * MIB);
+    let freed = if cfg!(debug_assertions) { Hygiene::FREED } else { 7 };
+    for is_exact in [false, true] {
+        let (pinned, host) = (Pinned::new(&backend, 0), Host::new(&backend, 0));
+        assert_eq!(reused(pinned.clone(), |builder| builder.exact(is_exact)), [freed; 1000]);
+        assert_eq!(reused(host, |builder| builder.exact(is_exact)), [freed; 1000]);
+        assert_eq!(reused(pinned, |builder| builder.exact(is_exact).hygiene(Hygiene::Leave)), [7; 1000]);
+        assert_eq!(reused(Unified::new(&backend, 0), |builder| builder.exact(is_exact)), [7; 1000], "a kernel may run");
+        let pool = builder(&backend).exact(is_exact).build().expect("a pool");
+        drop(give(&pool, 1000));
+        drop(give(&pool, 1000));
+        assert_eq!(backend.counters().fills.count, 0, "device memory needs a fill");
+    }
+}
+
+#[test]
+fn a_block_freed_while_in_use_is_not_poisoned() {
+    let backend = backend(64 * MIB);
+    let pool = Pool::builder(Pinned::new(&backend, 0)).build().expect("a pool");
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::new(&backend, &stream);
+    let mut block = Buffer::<u8, _>::new(pool.clone(), 1000).expect("memory");
+    block.as_mut_slice().expect("host memory").fill(7);
+    block.used_by(&stream).expect("a live stream");
+    drop(block);
+    held.release();
+    let again = Buffer::<u8, _>::new_on(pool, 1000, &stream).expect("memory");
+    stream.synchronize().expect("nothing failed");
+    assert_eq!(again.to_vec().expect("a copy"), [7; 1000]);
 }
 
 #[test]
