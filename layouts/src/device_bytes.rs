@@ -21,6 +21,18 @@ use crate::descriptor::check_tiles;
 /// pixel.as_bytes_mut()[1] = 200;
 /// assert_eq!((pixel.green, Pixel::zeroed().alpha), (200, 0));
 /// ```
+///
+/// The layouts that are generic over their word, such as `ControlBlock<u64>`, implement zerocopy's `FromBytes`, but not its `IntoBytes`: for a
+/// generic struct, its derive requires fields without alignment. [`as_bytes`](Self::as_bytes) is the same view of them:
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{ControlBlock, DeviceBytes, RingHeader, TelemetryBuffer};
+///
+/// assert_eq!(ControlBlock::<u64>::zeroed().as_bytes(), [0; 128]);
+/// assert_eq!(TelemetryBuffer::<u64>::zeroed().as_bytes(), [0; 64]);
+/// assert_eq!(RingHeader::<u64>::zeroed().as_bytes(), [0; 384]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain bytes that host and device share",
     note = "derive `Clone`, `Copy` and `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize`"
