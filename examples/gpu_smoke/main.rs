@@ -22,7 +22,8 @@ use ringmem_kernels::IMAGE;
 use ringmem_kernels::probe::{BYTES, DEVICE_LINE, HOST_LINE, mode};
 use table::Table;
 
-const WHOLE: Duration = Duration::from_secs(240);
+/// Without a result: a call hangs. A slow machine takes longer for all of them.
+const STILL: Duration = Duration::from_secs(240);
 const IDLE: Duration = Duration::from_secs(2);
 const CLOCKS: Duration = Duration::from_secs(1);
 const COPY: usize = 64 << 20;
@@ -48,8 +49,15 @@ fn main() -> ExitCode {
     // SAFETY: no other thread runs yet. Lazy loading waits for running kernels.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     std::thread::spawn(|| {
-        std::thread::sleep(WHOLE);
-        eprintln!("gpu_smoke: not done after {} s: ended, and its kernels with it", WHOLE.as_secs());
+        let mut results = table::results();
+        loop {
+            std::thread::sleep(STILL);
+            let before = std::mem::replace(&mut results, table::results());
+            if results == before {
+                break;
+            }
+        }
+        eprintln!("gpu_smoke: no result for {} s: ended, and its kernels with it", STILL.as_secs());
         // Not `exit`: the driver's destructors wait for the hanging call's locks.
         std::process::abort();
     });

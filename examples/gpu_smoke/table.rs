@@ -1,3 +1,6 @@
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde_json::{Value, json};
 
 const MESSAGE: f64 = 64.0;
@@ -17,8 +20,16 @@ pub struct Table {
     failed: u64,
 }
 
+static RESULTS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of results that were printed.
+pub fn results() -> u64 {
+    RESULTS.load(Relaxed)
+}
+
 fn print(found: &Value) {
     println!("{found}");
+    RESULTS.fetch_add(1, Relaxed);
 }
 
 impl Table {
