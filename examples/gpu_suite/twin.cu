@@ -28,6 +28,8 @@ constexpr uint64_t BATCH = 128;
 constexpr int UNDER_WAY = 16;
 constexpr int DRY_POLLS = 16;
 constexpr uint64_t IDLE_NS = 10'000'000'000;
+// As the input's tail: no more messages.
+constexpr uint64_t LEAVE = ~0ull;
 
 struct alignas(64) Message {
     uint64_t words[8];
@@ -47,13 +49,17 @@ struct Ring {
 struct Shared {
     Ring input;
     Ring output;
-    alignas(128) Index leave;
 };
 
 __device__ uint64_t now() {
     uint64_t ns;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
     return ns;
+}
+
+// Signed: a clock that was set back has not passed anything.
+__device__ bool passed(uint64_t since, uint64_t ns = IDLE_NS) {
+    return static_cast<int64_t>(now() - since) > static_cast<int64_t>(ns);
 }
 
 __global__ void echo(Shared* shared) {
@@ -64,15 +70,15 @@ __global__ void echo(Shared* shared) {
     for (;;) {
         uint64_t count = 0;
         if (lane == 0) {
-            count = input.tail.load(cuda::memory_order_acquire) - head;
+            const uint64_t tail = input.tail.load(cuda::memory_order_acquire);
+            count = tail - head;
             if (count > BATCH) count = BATCH;
             if (room < count) room = CAPACITY - (head - output.head.load(cuda::memory_order_acquire));
             if (room < count) count = room;
-            // Each is another round trip over the bus.
-            if (count == 0 && ++dry % DRY_POLLS == 0 && (shared->leave.load(cuda::memory_order_relaxed) != 0 || now() - last > IDLE_NS)) count = ~0ull;
+            if (tail == LEAVE || (count == 0 && ++dry % DRY_POLLS == 0 && passed(last))) count = LEAVE;
         }
         count = __shfl_sync(~0u, count, 0);
-        if (count == ~0ull) return;
+        if (count == LEAVE) return;
         if (count == 0) continue;
         // The shuffle orders nothing: the other lanes read after lane 0's acquire.
         __syncwarp();
@@ -95,10 +101,10 @@ __global__ void echo(Shared* shared) {
         head += count;
         if (lane == 0) {
             room -= count;
-            last = now();
             cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
             output.tail.store(head, cuda::memory_order_relaxed);
             input.head.store(head, cuda::memory_order_relaxed);
+            last = now();
         }
         __syncwarp();
     }
@@ -217,7 +223,9 @@ template <class T>
 T* device(size_t count) {
     void* memory = nullptr;
     if (!fine(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc")) return nullptr;
-    return fine(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset") ? static_cast<T*>(memory) : nullptr;
+    // Streams that do not block do not wait for it.
+    const bool zeroed = fine(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset") && fine(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    return zeroed ? static_cast<T*>(memory) : nullptr;
 }
 
 bool synchronized(cudaStream_t stream) {
@@ -251,6 +259,8 @@ __global__ void store_each(uint64_t* word, int stores, bool fences, Spent* spent
         Word(*word).store(static_cast<uint64_t>(i), cuda::memory_order_relaxed);
         if (fences) cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
     }
+    // Until all have arrived, not only been issued.
+    if (!fences) cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
     *spent = {now() - begun, clock64() - first, 0};
 }
 
@@ -267,7 +277,7 @@ __global__ void read_clock(int readings, Spent* spent) {
 }
 
 bool measure_bus() {
-    constexpr int TIMES = 2000;
+    constexpr int TIMES = 2000, STORES = 20'000;
     auto* host = pinned<uint64_t>(64);
     auto* spent = pinned<Spent>(1);
     auto* memory = device<uint64_t>(64);
@@ -296,7 +306,7 @@ bool measure_bus() {
     }
     for (const bool fences : {false, true}) {
         const char* subject = fences ? "store and fence" : "store";
-        if (!rows("write-pinned", subject, TIMES, [&] { store_each<<<1, 1>>>(seen, TIMES, fences, out); })) return false;
+        if (!rows("write-pinned", subject, STORES, [&] { store_each<<<1, 1>>>(seen, STORES, fences, out); })) return false;
     }
     constexpr int READINGS = 200'000;
     if (!rows("globaltimer", "a reading", READINGS, [&] { read_clock<<<1, 1>>>(READINGS, out); })) return false;
@@ -322,7 +332,7 @@ bool over_rings(const std::function<bool(Host&)>& measure) {
     if (!fine(cudaGetLastError(), "launch")) return false;
     Host host{shared};
     const bool done = measure(host);
-    shared->leave.store(1, cuda::memory_order_release);
+    shared->input.tail.store(LEAVE, cuda::memory_order_release);
     const bool left = synchronized(stream);
     cudaStreamDestroy(stream);
     cudaFreeHost(memory);
@@ -430,7 +440,7 @@ struct Launches {
         if (!fine(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture")) return false;
         const bool queued = queue(count, copies);
         if (!fine(cudaStreamEndCapture(stream, &captured), "cudaStreamEndCapture") || !queued) return false;
-        const bool is_made = fine(cudaGraphInstantiate(made, captured, 0), "cudaGraphInstantiate");
+        const bool is_made = fine(cudaGraphInstantiateWithFlags(made, captured, 0), "cudaGraphInstantiateWithFlags");
         cudaGraphDestroy(captured);
         return is_made;
     }
@@ -529,13 +539,13 @@ __global__ void push(Fifo* fifo, uint64_t* tickets, uint64_t count, uint64_t* la
         const uint64_t ticket = cuda::atomic_ref<uint64_t, cuda::thread_scope_device>(*tickets).fetch_add(1, cuda::memory_order_relaxed);
         while (ticket >= tail + ENTRIES) {
             tail = fifo->tail.load(cuda::memory_order_acquire);
-            if (now() - begun > IDLE_NS) {
+            if (passed(begun)) {
                 *late = 1;
                 return;
             }
         }
         const uint64_t first = ticket << 1 | ((ticket / ENTRIES & 1) ^ 1);
-        asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(&fifo->entries[ticket % ENTRIES]), "l"(first), "l"(~ticket) : "memory");
+        asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(&fifo->entries[ticket % ENTRIES]), "l"(first), "l"(~ticket) : "memory");
     }
 }
 
@@ -553,7 +563,7 @@ bool measure_fifo() {
     bool done = true;
     for (const Shape& shape : {Shape{"one lane", 1, 1}, Shape{"one warp", 1, 32}, Shape{"a lane on each multiprocessor", static_cast<unsigned>(multiprocessors), 1}}) {
         const uint64_t threads = uint64_t{shape.blocks} * shape.lanes;
-        const uint64_t each = 40'000 / threads;
+        const uint64_t each = 100'000 / threads;
         std::vector<double> samples;
         for (int turn = 0; done && turn <= TURNS; ++turn) {
             auto* fifo = new (memory) Fifo{};
@@ -606,7 +616,9 @@ bool measure_fifo() {
 
 // ---- a matrix product beside idle rings
 
-constexpr int SIDE = 1024;
+// A multiple of 32 and 15: blocks of 480 threads leave each multiprocessor room for the warp that polls.
+constexpr int SIDE = 960;
+constexpr uint64_t POLL_NS = 2'000'000'000;
 
 // Without shared memory: its operands come from the first-level cache, which an acquire by another warp of the multiprocessor empties.
 __global__ void product(const float* a, const float* b, float* c) {
@@ -623,7 +635,7 @@ __global__ void poll(uint64_t* words, bool acquires) {
         Word word(words[blockIdx.x * 16]);
         if (word.load(acquires ? cuda::memory_order_acquire : cuda::memory_order_relaxed) != 0) return;
         if (dry >= 32) __nanosleep(dry < 1024 ? 64 : 1000);
-        if (dry % 64 == 63 && now() - begun > IDLE_NS) return;
+        if (dry % 64 == 63 && passed(begun, POLL_NS)) return;
     }
 }
 
@@ -637,6 +649,8 @@ bool measure_product() {
     for (float* to : {a, b}) {
         if (!fine(cudaMemcpy(to, ones.data(), CELLS * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy")) return false;
     }
+    // The copies are staged, not done.
+    if (!synchronized(nullptr)) return false;
     uint64_t* seen = on_device(words);
     cudaStream_t stream, idle;
     if (!fine(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags")) return false;
@@ -659,13 +673,20 @@ bool measure_product() {
             const Beside& beside = cases[nth];
             std::memset(words, 0, lines * 16 * sizeof *words);
             if (beside.rings) poll<<<beside.rings, 32, 0, idle>>>(seen, beside.acquires);
+            // Until they poll at their slowest: 1024 polls, of less than 5 us each.
+            for (const auto launched = Clock::now(); since(launched) < 5'000'000;) {
+            }
             constexpr int PRODUCTS = 10;
             const auto begun = Clock::now();
-            for (int i = 0; i < PRODUCTS; ++i) product<<<dim3(SIDE / 16, SIDE / 16), dim3(16, 16), 0, stream>>>(a, b, c);
+            for (int i = 0; i < PRODUCTS; ++i) product<<<dim3(SIDE / 32, SIDE / 15), dim3(32, 15), 0, stream>>>(a, b, c);
             const bool done = synchronized(stream);
             const double took = static_cast<double>(since(begun)) / 1e3 / PRODUCTS;
             for (size_t line = 0; line < lines; ++line) Word(words[line * 16]).store(1, cuda::memory_order_release);
             if (!synchronized(idle) || !done) return false;
+            if (took * PRODUCTS * 1e3 > POLL_NS / 2) {
+                std::fprintf(stderr, "%s: the product waited for what polls\n", beside.subject);
+                return false;
+            }
             if (turn > 0) samples[nth].push_back(took);
         }
     }
