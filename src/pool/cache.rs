@@ -1,5 +1,6 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::boxed::Box;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -60,16 +61,97 @@ impl Idle {
     }
 }
 
+/// The time of a use that was not read. The maximum of all times, so that the latest of several uses is unknown if one is.
+pub(super) const UNDATED: u64 = u64::MAX;
+
+/// Frees between two clock reads, at most.
+const MOST_UNDATED: u64 = 512;
+
+/// A bin whose frees follow each other more slowly reads the clock at each of them.
+const DENSE: Duration = Duration::from_micros(100);
+
+/// A thread's free blocks of one size class.
+///
+/// All of them have one time, [`since`](Self::since), because a time per block would cost each free. It is the time of a recent free, which reads the
+/// clock if it is the first after a flush, if frees are [`DENSE`] or more apart, or else at every 8th, 64th and so on, up to every
+/// [`MOST_UNDATED`]th free. So a block that stays at the bottom of a bin in use counts as used. If a thread frees fast, pauses, and its cache is not
+/// flushed meanwhile, then up to `MOST_UNDATED - 1` frees after the pause have the time before it.
 #[derive(Default)]
 pub(super) struct Bin {
     /// Oldest first.
     // INVARIANT: the capacity is 0 or `most`, so pushes never reallocate.
     pub entries: Vec<Entry>,
     pub most: usize,
-    pub counted: Counted,
+    /// `returns` is ahead by `left`, so that a free changes one word for both.
+    counts: Counted,
+    /// Frees before the next clock read; -1 after a free that was refused because it must read the clock.
+    left: i64,
+    /// Frees from the last clock read to the next.
+    step: u64,
+    /// The time of the entries' last use, by the pool's clock.
+    since: u64,
 }
 
 impl Bin {
+    pub fn counted(&self) -> Counted {
+        Counted { returns: self.counts.returns - self.planned(), ..self.counts }
+    }
+
+    pub const fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// For a count that is not a free into this bin.
+    pub fn count(&mut self, count: impl FnOnce(&mut Counted)) {
+        count(&mut self.counts);
+    }
+
+    #[inline(always)]
+    pub fn request(&mut self, bytes: u64, is_hit: bool) {
+        self.counts.request(bytes, is_hit);
+    }
+
+    /// Takes entries whose last use was at `since` at the latest.
+    pub fn used(&mut self, since: u64) {
+        self.since = self.since.max(since);
+    }
+
+    /// Removes all entries, and returns each with the time of its last use. The next free reads the clock, since the bin has no room.
+    pub fn empty(&mut self) -> impl Iterator<Item = (Entry, u64)> + use<> {
+        let since = self.since;
+        core::mem::take(&mut self.entries).into_iter().map(move |entry| (entry, since))
+    }
+
+    /// Returns whether the next free reads the clock.
+    pub const fn is_due(&self) -> bool {
+        self.left <= 0 || self.entries.capacity() == 0
+    }
+
+    /// Permits a free that is due; returns the time before it. Until [`date`](Self::date), the time of the entries is unknown.
+    pub const fn start_dating(&mut self) -> u64 {
+        self.plan(1);
+        core::mem::replace(&mut self.since, UNDATED)
+    }
+
+    /// Sets the time of the last free, and when to read the clock again. `before` is the time of the previous read.
+    pub fn date(&mut self, before: u64, now: u64) {
+        let elapsed = now.saturating_sub(before);
+        // A clock that stands still does not measure the rate.
+        let is_dense = elapsed > 0 && elapsed < self.step.saturating_mul(DENSE.as_nanos() as u64);
+        self.step = if is_dense { (self.step * 8).min(MOST_UNDATED) } else { 1 };
+        self.since = now;
+        self.plan(self.step - 1);
+    }
+
+    const fn plan(&mut self, frees: u64) {
+        self.counts.returns = self.counts.returns + frees - self.planned();
+        self.left = frees.cast_signed();
+    }
+
+    const fn planned(&self) -> u64 {
+        if self.left > 0 { self.left.cast_unsigned() } else { 0 }
+    }
+
     /// Removes the newest entry of this alignment that a stream may use now.
     pub fn pop(&mut self, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let on = on.map(Stream::id);
@@ -78,13 +160,20 @@ impl Bin {
         Some(self.entries.swap_remove(index))
     }
 
+    /// Frees a block of `bytes` requested bytes. Fails without room, or if this free must read the clock.
     #[inline(always)]
-    pub fn push(&mut self, entry: Entry) -> bool {
-        let has_room = self.entries.len() < self.entries.capacity();
-        if has_room {
-            self.entries.push(entry);
+    pub fn push(&mut self, entry: Entry, bytes: u64) -> bool {
+        if self.entries.len() >= self.entries.capacity() {
+            return false;
         }
-        has_room
+        // One instruction counts, and its sign flag decides: a comparison before it costs three more.
+        self.left = self.left.wrapping_sub(1);
+        if self.left < 0 {
+            return false;
+        }
+        self.entries.push(entry);
+        self.counts.requested = self.counts.requested.wrapping_sub(bytes);
+        true
     }
 
     /// Allocates the capacity; returns the remaining one.
@@ -237,5 +326,71 @@ struct Restore<'a>(&'a BiasedLock<HostWord>);
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
         self.0.restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICROSECOND: u64 = 1000;
+
+    struct Frees {
+        bin: Bin,
+        now: u64,
+        count: u64,
+    }
+
+    impl Frees {
+        fn new() -> Self {
+            Self { bin: Bin { most: 2, ..Bin::default() }, now: 0, count: 0 }
+        }
+
+        /// Frees blocks, `apart` ns from each other; returns the greatest error of their times and the number of clock reads.
+        fn run(&mut self, count: u64, apart: u64) -> (u64, u64) {
+            let (mut late, mut reads) = (0, 0);
+            for _ in 0..count {
+                self.now += apart;
+                self.count += 1;
+                let entry = Entry { idle: Idle::new(0, None, None), used: None };
+                if !self.bin.push(entry, 0) {
+                    assert!(self.bin.is_due());
+                    assert!(self.bin.room() > 0);
+                    let before = self.bin.start_dating();
+                    assert!(self.bin.push(entry, 0), "a free with a clock read is permitted");
+                    self.bin.date(before, self.now);
+                    reads += 1;
+                }
+                assert_eq!(self.bin.counted().returns, self.count);
+                self.bin.entries.pop();
+                late = late.max(self.now - self.bin.since());
+            }
+            (late, reads)
+        }
+    }
+
+    #[test]
+    fn dense_frees_share_a_clock_read_and_sparse_frees_have_one_each() {
+        let mut frees = Frees::new();
+        assert_eq!(frees.run(10, 100 * MICROSECOND), (0, 10));
+        let (late, reads) = frees.run(100_000, 10);
+        assert!(late <= MOST_UNDATED * 10 && reads < 100_000 / MOST_UNDATED + 10, "{late} ns, {reads} reads");
+        let (late, _) = frees.run(MOST_UNDATED, 200 * MICROSECOND);
+        assert!(late < MOST_UNDATED * 200 * MICROSECOND, "{late} ns");
+        assert_eq!(frees.run(1000, 200 * MICROSECOND), (0, 1000));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_is_read_at_each_free() {
+        assert_eq!(Frees::new().run(100, 0), (0, 100));
+    }
+
+    #[test]
+    fn the_first_free_after_a_flush_reads_the_clock() {
+        let mut frees = Frees::new();
+        frees.run(10_000, 10);
+        let since = frees.bin.since();
+        assert!(frees.bin.empty().all(|(_, of)| of == since));
+        assert_eq!(frees.run(1, 1_000_000 * MICROSECOND), (0, 1));
     }
 }

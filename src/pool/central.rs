@@ -26,7 +26,7 @@ use ringmem_layouts::HostWord;
 use state::State;
 
 use super::builder::{Hygiene, Options};
-use super::cache::{Cache, Counted, Entry, Idle, Kept};
+use super::cache::{Bin, Cache, Counted, Entry, Idle, Kept};
 use super::free_list::FreeList;
 use super::handles::{Handles, Share};
 use super::heap::{LARGEST_ALIGN, Taken, UNIT};
@@ -229,8 +229,9 @@ impl<M: Memory> Central<M> {
     }
 }
 
-fn take_all(kept: &mut Kept) -> Vec<Entry> {
-    kept.bins.iter_mut().flat_map(|bin| mem::take(&mut bin.entries)).collect()
+/// Returns the entries of a cache with the times of their last uses.
+fn take_all(kept: &mut Kept) -> Vec<(Entry, u64)> {
+    kept.bins.iter_mut().flat_map(Bin::empty).collect()
 }
 
 impl<M: Memory> Home for Central<M> {
@@ -254,7 +255,7 @@ impl<M: Memory> Home for Central<M> {
             let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller's promise.
-            unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
+            unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted()))) };
             // Added before another thread finds the share closed.
             // SAFETY: the caller's promise.
             unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };

@@ -8,18 +8,27 @@ use std::vec::Vec;
 use super::cache::{Entry, Idle};
 
 #[derive(Default)]
+struct Listed {
+    entries: Vec<Idle>,
+    /// The latest time of a use of an entry.
+    since: u64,
+}
+
+#[derive(Default)]
 #[repr(align(128))]
 pub(super) struct FreeList {
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Listed>,
     len: AtomicUsize,
 }
 
 impl FreeList {
-    pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
+    /// `since` is the latest time of a use of the entries. Returns how many fitted.
+    pub fn add(&self, most: usize, entries: &[Entry], since: u64) -> usize {
         let mut there = self.lock();
-        let count = most.saturating_sub(there.len()).min(entries.len());
-        there.extend(entries.iter().take(count).map(|entry| entry.idle));
-        self.len.store(there.len(), Release);
+        let count = most.saturating_sub(there.entries.len()).min(entries.len());
+        there.since = if there.entries.is_empty() { since } else { there.since.max(since) };
+        there.entries.extend(entries.iter().take(count).map(|entry| entry.idle));
+        self.len.store(there.entries.len(), Release);
         count
     }
 
@@ -28,22 +37,24 @@ impl FreeList {
         self.len.load(Acquire) > 0
     }
 
-    /// Moves up to `most` entries, newest first, to `to`. Calls `says` before another thread can see the new length.
-    pub fn take(&self, most: usize, to: &mut Vec<Entry>, says: impl FnOnce()) {
+    /// Moves up to `most` entries, newest first, to `to`; returns the latest time of their uses. Calls `says` before another thread can see the new
+    /// length.
+    pub fn take(&self, most: usize, to: &mut Vec<Entry>, says: impl FnOnce()) -> u64 {
         let mut there = self.lock();
-        let left = there.len().saturating_sub(most);
-        to.extend(there.get(left..).unwrap_or_default().iter().map(|&idle| Entry { idle, used: None }));
-        there.truncate(left);
+        let left = there.entries.len().saturating_sub(most);
+        to.extend(there.entries.get(left..).unwrap_or_default().iter().map(|&idle| Entry { idle, used: None }));
+        there.entries.truncate(left);
         says();
         // SYNC POINT: central free list emptied. Pairs with has_some.
         self.len.store(left, Release);
+        there.since
     }
 
     pub fn read(&self) -> Vec<Idle> {
-        self.lock().clone()
+        self.lock().entries.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

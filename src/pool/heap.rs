@@ -110,6 +110,8 @@ struct Ground {
 pub(super) struct Given {
     pub slab: u32,
     pub is_empty: bool,
+    /// The time of the part's last use.
+    pub since: u64,
 }
 
 pub(super) struct Heap {
@@ -261,7 +263,7 @@ impl Heap {
         rest
     }
 
-    pub fn give(&mut self, part: PartId) -> Given {
+    pub fn give(&mut self, part: PartId, since: u64) -> Given {
         let slab = self.parts[part.index()].slab;
         let mut whole = part;
         if let Some(after) = self.parts[part.index()].after.filter(|after| self.parts[after.index()].is_free) {
@@ -275,26 +277,26 @@ impl Heap {
         }
         self.list(whole);
         let Part { before, after, .. } = self.parts[whole.index()];
-        Given { slab, is_empty: before.is_none() && after.is_none() }
+        Given { slab, is_empty: before.is_none() && after.is_none(), since }
     }
 
-    /// Frees a part, now or after later frees; returns the free that this performs.
-    pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
+    /// Frees a part, last used at `since`, now or after later frees; returns the free that this performs.
+    pub fn free_deferred(&mut self, part: PartId, since: u64) -> Option<Given> {
         if self.parts.len() < self.far {
-            return Some(self.give(part));
+            return Some(self.give(part, since));
         }
         self.fetch(part);
-        let Due { half_way, over } = self.deferred.pass(part);
+        let Due { half_way, over } = self.deferred.pass(part, since);
         if let Some(half_way) = half_way {
             let Part { before, after, .. } = self.parts[half_way.index()];
             [before, after].into_iter().flatten().for_each(|neighbour| self.fetch(neighbour));
         }
-        over.map(|part| self.give(part))
+        over.map(|(part, since)| self.give(part, since))
     }
 
     pub fn free_next_deferred(&mut self) -> Option<Given> {
-        let part = self.deferred.take()?;
-        Some(self.give(part))
+        let (part, since) = self.deferred.take()?;
+        Some(self.give(part, since))
     }
 
     pub fn has_deferred(&self) -> bool {

@@ -116,10 +116,14 @@ impl PinnedPool {
         (0..).zip(slabs).map(|(number, slab)| SlabView { number, ..slab }).collect()
     }
 
-    /// Unlocks memory that has been idle for at least `age`; returns its bytes. Blocks in thread caches age from the first call. While a kernel runs,
-    /// memory stays locked if the driver would wait for it.
+    /// Unlocks memory that has been idle for at least `age`, as [`Pool::trim_older_than`]; returns its bytes. While a kernel runs, memory stays
+    /// locked if the driver would wait for it.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
+    }
+
+    pub(super) fn idle_since(&self) -> Option<u64> {
+        [&self.shared, &self.own].into_iter().filter_map(Pool::idle_since).min()
     }
 
     fn pools(&self, layout: Layout) -> (&Rationed, &Rationed) {

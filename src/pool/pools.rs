@@ -43,7 +43,8 @@ pub struct Pools {
     unified: Pool<Unified>,
     host: Host,
     clock: Clock,
-    looked: AtomicU64,
+    /// The earliest time at which idle memory can be old enough, in nanoseconds of the clock.
+    due: AtomicU64,
 }
 
 impl Pools {
@@ -68,7 +69,7 @@ impl Pools {
             unified: set(Pool::builder(Unified::new(backend, device)), enabled, &clock).limit(limit).build()?,
             pinned,
             host: Host::new(backend, device),
-            looked: AtomicU64::new(clock()),
+            due: AtomicU64::new(clock().saturating_add(nanoseconds(config.pooling.trim_interval))),
             clock,
         })
     }
@@ -193,16 +194,25 @@ impl Pools {
         Ok(config::batch_size_hint(requested, in_slabs.max(within.min(on_device).min(in_a_row))))
     }
 
-    /// Frees memory that has been idle for the configured interval; returns the freed bytes. Does nothing within an interval of the last trim. Call
-    /// it from an existing loop: idle memory is freed one to two intervals after its last use.
+    /// Frees memory that has been idle for the configured interval; returns the freed bytes. Call it from an existing loop: it frees idle memory at
+    /// the first call an interval after its last use, or at most 1/64 of an interval later. [`Pool::trim_older_than`] defines the last use.
+    ///
+    /// Most calls only read the clock. A call inspects the pools once the memory that was idle longest at the last inspection may have been idle for
+    /// the interval. Each inspection flushes the thread caches.
     pub fn maintain(&self) -> u64 {
-        let (now, interval) = ((self.clock)(), self.config.pooling.trim_interval);
-        let looked = self.looked.load(Relaxed);
-        let is_time = now.saturating_sub(looked) >= nanoseconds(interval);
-        if !is_time || self.looked.compare_exchange(looked, now, Relaxed, Relaxed).is_err() {
+        let (now, age) = ((self.clock)(), self.config.pooling.trim_interval);
+        let (due, interval) = (self.due.load(Relaxed), nanoseconds(age));
+        let latest = now.saturating_add(interval);
+        if now < due || self.due.compare_exchange(due, latest, Relaxed, Relaxed).is_err() {
             return 0;
         }
-        self.device.trim_older_than(interval) + self.pinned.trim_older_than(interval) + self.unified.trim_older_than(interval)
+        let freed = self.device.trim_older_than(age) + self.pinned.trim_older_than(age) + self.unified.trim_older_than(age);
+        let oldest = [self.device.idle_since(), self.pinned.idle_since(), self.unified.idle_since()].into_iter().flatten().min();
+        if let Some(oldest) = oldest {
+            let earliest = now.saturating_add(interval / 64);
+            self.due.fetch_min(oldest.saturating_add(interval).max(earliest), Relaxed);
+        }
+        freed
     }
 }
 
@@ -248,15 +258,20 @@ mod tests {
         }
         let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
         assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "the interval has not passed");
-        // Flushes the thread's cache, whose blocks are idle from then on.
-        assert_eq!((maintain_after(1), held()), (0, [true; 3]));
-        assert_eq!((maintain_after(9), held()), (0, [true; 3]), "within the interval");
         let pinned = pools.pinned().locked();
         assert!(maintain_after(1) > pinned);
         assert_eq!((held(), pools.pinned().locked()), ([true, false, false], 0), "a live block holds its slab");
+        maintain_after(3);
         drop(in_use);
-        assert_eq!(maintain_after(10), 0);
-        assert!(maintain_after(10) > 0);
+        let other = pools.buffer_in::<u8>(MemoryLocation::Unified, 100_000).expect("room");
+        maintain_after(2);
+        drop(other);
+        assert_eq!((maintain_after(5), held()), (0, [true, false, true]), "an interval after the last trim, not after the last use");
+        assert_eq!((maintain_after(2), held()), (0, [true, false, true]));
+        assert!(maintain_after(1) > 0);
+        assert_eq!(held(), [false, false, true], "each an interval after its last use");
+        assert_eq!((maintain_after(1), held()), (0, [false, false, true]));
+        assert!(maintain_after(1) > 0);
         assert_eq!(held(), [false; 3]);
     }
 

@@ -21,7 +21,7 @@ impl<M: Memory> Pool<M> {
             let [.., Entry { used: None, idle }] = bin.entries.as_slice() else { return None };
             let idle = *idle;
             bin.entries.pop();
-            bin.counted.request(layout.size() as u64, true);
+            bin.request(layout.size() as u64, true);
             Some(idle)
         };
         self.bin(shared.plain_class_of(layout)?, take).flatten()
@@ -72,26 +72,21 @@ impl<M: Memory> Pool<M> {
         }
         let fill = |bin: &mut Bin| {
             let count = bin.room().min(bin.most.div_ceil(2));
-            self.shared.unlist(class, count, &mut bin.entries);
+            let since = self.shared.unlist(class, count, &mut bin.entries);
+            bin.used(since);
             bin.pop(align, on)
         };
         self.bin(class, fill).flatten()
     }
 
-    /// For blocks without open uses. Returns whether there was room.
+    /// For blocks without open uses. Fails without room, or if this free must read the clock.
     #[inline(always)]
     pub(super) fn put(&self, block: &Block) -> bool {
-        let put = |bin: &mut Bin| {
-            let has_room = bin.push(Entry::of(block, None));
-            if has_room {
-                bin.counted.give(block.layout.size() as u64);
-            }
-            has_room
-        };
+        let put = |bin: &mut Bin| bin.push(Entry::of(block, None), block.layout.size() as u64);
         self.bin(Tag(block.tag).class(), put) == Some(true)
     }
 
-    /// The slow path: a block in use, without a class, for a full bin, or on an ending thread.
+    /// The slow path: a block in use, without a class, for a full bin, with a clock read, or on an ending thread.
     ///
     /// # Safety
     ///
@@ -108,15 +103,22 @@ impl<M: Memory> Pool<M> {
         let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
         let used = uses.only();
         let put = |bin: &mut Bin| {
-            let older = self.make_room(class, bin);
-            bin.push(Entry::of(block, used));
-            bin.counted.give(requested);
-            older
+            let (is_due, since) = (bin.is_due(), bin.since());
+            let (older, moving) = self.make_room(class, bin);
+            let before = is_due.then(|| bin.start_dating());
+            bin.push(Entry::of(block, used), requested);
+            (older, since, moving, before)
         };
         let is_shared = used.is_none() && !uses.is_empty();
         match if is_shared || class >= self.shared.class_count() { None } else { self.bin(class, put) } {
-            Some((older, Some(moving))) => self.shared.share(class, older, moving),
-            Some((_, None)) => {}
+            Some((older, since, moving, before)) => {
+                if let Some(moving) = moving {
+                    self.shared.share(class, older, since, moving);
+                }
+                if let Some(before) = before {
+                    self.date(class, before);
+                }
+            }
             None => {
                 self.count(class, |counted| counted.give(requested));
                 self.shared.give_one(uses, &Entry::of(block, None));
@@ -125,9 +127,17 @@ impl<M: Memory> Pool<M> {
         Ok(())
     }
 
+    /// Reads the clock for the bin's last free. The block is in the bin already: a clock that panics loses nothing.
+    fn date(&self, class: usize, before: u64) {
+        if let Some(now) = self.shared.now() {
+            self.bin(class, |bin| bin.date(before, now));
+        }
+    }
+
     /// Moves a full bin's older half out. Counts as a move until the caller has shared it.
     fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
-        let older = bin.make_room(|entries| self.shared.list(class, entries));
+        let since = bin.since();
+        let older = bin.make_room(|entries| self.shared.list(class, entries, since));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
@@ -135,7 +145,7 @@ impl<M: Memory> Pool<M> {
     /// In this thread's cache, else in the shared counts; blocks without a class count for class 0.
     fn count(&self, class: usize, count: impl Fn(&mut Counted)) {
         let class = if class < self.shared.class_count() { class } else { 0 };
-        if self.bin(class, |bin| count(&mut bin.counted)).is_none() {
+        if self.bin(class, |bin| bin.count(&count)).is_none() {
             self.shared.count(class, count);
         }
     }
@@ -245,7 +255,7 @@ mod tests {
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
         let early = receiver.recv_timeout(Duration::from_millis(50));
-        pool.shared.share(class, older, moving.expect("it is said"));
+        pool.shared.share(class, older, 0, moving.expect("it is said"));
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
         got.expect("all blocks were given back");
     }

@@ -13,6 +13,7 @@ use crate::Result;
 use crate::backend::Block;
 use crate::memory::Memory;
 use crate::pool::Pool;
+use crate::pool::cache::UNDATED;
 use crate::pool::heap::{Base, Carved, PartId};
 use crate::pool::tag::Tag;
 
@@ -103,7 +104,7 @@ impl<M: Memory> Compaction<'_, M> {
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
             let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {
-                state.heap.give(taken.part);
+                state.heap.give(taken.part, 0);
                 continue;
             };
             let end = taken.offset + taken.size;
@@ -120,7 +121,7 @@ impl<M: Memory> Compaction<'_, M> {
 
     pub fn give(&self, block: &Block) {
         let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
-        self.central.put_back(std::vec![entry]);
+        self.central.put_back(std::vec![(entry, UNDATED)]);
     }
 
     /// Frees every empty slab; returns their number and bytes.

@@ -96,7 +96,7 @@ impl<M: Memory> Central<M> {
         for cache in &caches.all {
             cache.ask(|kept| {
                 for (sum, bin) in sums.classes.iter_mut().zip(&kept.bins) {
-                    sum.add(&bin.counted);
+                    sum.add(&bin.counted());
                     bin.entries.iter().for_each(|entry| sums.cached.add(&entry.idle));
                 }
             });

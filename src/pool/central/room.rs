@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::state::{Slab, UNDATED};
+use super::state::Slab;
 use super::upstream::is_growing;
 use super::{Central, GRAIN, Wanted};
 use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
-use crate::pool::cache::Entry;
+use crate::pool::cache::{Entry, UNDATED};
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
@@ -291,7 +291,7 @@ impl<M: Memory> Central<M> {
         }
         let length = block.layout.size() as u64;
         let base = Base::of(&block);
-        let slab = Slab { block, empty_since: UNDATED };
+        let slab = Slab { block, last_use: 0 };
         let mut state = self.lock();
         let number = state.vacant.first().map_or(state.slabs.len(), |&number| number as usize);
         if !state.heap.add(number as u32, length, base) {
@@ -320,7 +320,7 @@ impl<M: Memory> Central<M> {
         let take = || {
             outcome = (0..count).try_for_each(|_| {
                 let entry = self.find(&wanted, true)?;
-                entries.borrow_mut().push((Uses::NONE, entry));
+                entries.borrow_mut().push((entry, UNDATED));
                 Ok(())
             });
         };

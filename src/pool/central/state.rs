@@ -3,16 +3,14 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use crate::backend::{Block, Uses};
-use crate::pool::cache::Entry;
+use crate::pool::cache::{Entry, UNDATED};
 use crate::pool::heap::{Given, Heap};
 use crate::pool::tag::Tag;
 
-pub(super) const UNDATED: u64 = u64::MAX;
-
 pub(super) struct Slab {
     pub block: Block,
-    /// The time of the last free.
-    pub empty_since: u64,
+    /// The latest time of a use of a freed part. [`UNDATED`] if one is unknown; dated when the slab is empty.
+    pub last_use: u64,
 }
 
 pub(super) struct Growth {
@@ -44,27 +42,25 @@ pub(super) struct State {
 }
 
 impl State {
-    /// May [defer](Heap::free_deferred). Returns the emptied slab, for the caller to date.
-    pub fn give(&mut self, entry: &Entry) -> Option<u32> {
-        let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?)?;
-        self.emptied(given)
+    /// Frees an entry, last used at `since`. May [defer](Heap::free_deferred). Returns the emptied slab, for the caller to date.
+    pub fn give(&mut self, entry: &Entry, since: u64) -> Option<u32> {
+        let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?, since)?;
+        self.freed(given)
     }
 
     /// Performs all deferred frees; returns the emptied slabs.
     pub fn settle(&mut self) -> Vec<u32> {
         let mut emptied = Vec::new();
         while let Some(given) = self.heap.free_next_deferred() {
-            emptied.extend(self.emptied(given));
+            emptied.extend(self.freed(given));
         }
         emptied
     }
 
-    fn emptied(&mut self, given: Given) -> Option<u32> {
-        if !given.is_empty {
-            return None;
-        }
-        self.slabs.get_mut(given.slab as usize)?.as_mut()?.empty_since = UNDATED;
-        Some(given.slab)
+    fn freed(&mut self, given: Given) -> Option<u32> {
+        let slab = self.slabs.get_mut(given.slab as usize)?.as_mut()?;
+        slab.last_use = slab.last_use.max(given.since);
+        (given.is_empty && slab.last_use == UNDATED).then_some(given.slab)
     }
 
     pub fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {

@@ -11,7 +11,12 @@ use crate::monotonic::nanoseconds;
 use crate::trace::{event, span};
 
 impl<M: Memory> Central<M> {
-    /// Frees slabs empty for `age`, oldest first, while more than `bytes` are reserved; returns their bytes. Flushes all caches.
+    /// The time since which the longest idle slab is empty.
+    pub fn idle_since(&self) -> Option<u64> {
+        self.settled().empty_slabs().map(|(_, slab)| slab.last_use).min()
+    }
+
+    /// Frees empty slabs last used at least `age` ago, longest ago first, while more than `bytes` are reserved; returns their bytes. Flushes all caches.
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
@@ -27,8 +32,8 @@ impl<M: Memory> Central<M> {
             let mut state = self.settled();
             let mut empty: Vec<(u64, u32)> = state
                 .empty_slabs()
-                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= nanoseconds(age))
-                .map(|(number, slab)| (slab.empty_since, number))
+                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.last_use) >= nanoseconds(age))
+                .map(|(number, slab)| (slab.last_use, number))
                 .collect();
             empty.sort_unstable();
             let State { heap, slabs, vacant, reserved, .. } = &mut *state;

@@ -81,7 +81,7 @@ fn random_takes_and_gives(far: usize) {
             }
         } else if !live.is_empty() {
             let part = live.swap_remove(next(live.len() as u64) as usize);
-            heap.free_deferred(part);
+            heap.free_deferred(part, 0);
             late += usize::from(heap.has_deferred());
         }
         if round % 1000 == 0 {
@@ -92,7 +92,7 @@ fn random_takes_and_gives(far: usize) {
     assert_eq!(late > 0, far == 0);
     settle(&mut heap);
     for part in live {
-        emptied += usize::from(heap.free_deferred(part).is_some_and(|given| given.is_empty));
+        emptied += usize::from(heap.free_deferred(part, 0).is_some_and(|given| given.is_empty));
     }
     emptied += settle(&mut heap);
     assert!(emptied == slabs.len(), "each slab is said to be empty once: {emptied}");
@@ -119,7 +119,7 @@ fn part_numbers_stay_within_the_maximum() {
     assert!(heap.add(0, 10 * UNIT, at(0)));
     let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];
     assert_eq!((heap.take(1, 1), heap.add(1, 10 * UNIT, at(0))), (None, false), "the table, two that are taken, and the rest");
-    heap.give(taken[1].part);
+    heap.give(taken[1].part, 0);
     assert_eq!(heap.take(1, 2 * UNIT), None, "the skipped unit, the part and the rest would be one number too many");
     assert_eq!(heap.take(1, 1).map(|taken| taken.offset), Some(UNIT));
     check(&heap, &[10 * UNIT]);
@@ -133,8 +133,8 @@ fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
     assert_eq!((aligned.offset, heap.pieces(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
     let skipped = heap.take(15 * UNIT, UNIT).unwrap();
     assert_eq!(skipped.offset, 0, "the list that fits best");
-    heap.give(aligned.part);
-    heap.give(skipped.part);
+    heap.give(aligned.part, 0);
+    heap.give(skipped.part, 0);
     check(&heap, &[64 * UNIT]);
     assert_eq!((heap.pieces(), heap.largest()), (1, 64 * UNIT));
 }

@@ -156,6 +156,97 @@ fn trim_older_than_frees_only_slabs_idle_for_the_interval() {
     assert_eq!(pool.statistics().reserved_bytes, 0);
 }
 
+const SECOND: u64 = 1_000_000_000;
+
+/// A pool with a clock that the test moves, in seconds. Each block has its own slab.
+fn timed(is_exact: bool) -> (super::Clean, super::DevicePool, impl Fn(u64)) {
+    let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(1)));
+    let clock = Arc::clone(&now);
+    let builder = builder(&backend).slab(64 * KIB).exact(is_exact).clock(move || clock.load(Relaxed));
+    (backend, builder.build().expect("a pool"), move |seconds| now.store(1 + seconds * SECOND, Relaxed))
+}
+
+#[test]
+fn idle_memory_ages_from_its_last_use_although_caches_were_flushed_since() {
+    for (is_exact, rounds) in [(false, 1), (false, 2), (false, 1000), (true, 1), (true, 1000)] {
+        let (backend, pool, at) = timed(is_exact);
+        (0..rounds).for_each(|_| drop(give(&pool, 64 * KIB)));
+        at(60);
+        assert_eq!(pool.trim_to(u64::MAX), 0, "flushes the caches");
+        at(299);
+        assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+        at(301);
+        assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 64 * KIB, "exact {is_exact}, {rounds} rounds");
+        assert_eq!(backend.counters().device_live.bytes, 0);
+    }
+}
+
+#[test]
+fn the_first_free_after_a_flush_dates_the_cache() {
+    let (_backend, pool, at) = timed(false);
+    for second in [0, 100, 200, 250] {
+        at(second);
+        (0..3).for_each(|_| drop(give(&pool, 64 * KIB)));
+        assert_eq!(pool.trim_to(u64::MAX), 0, "flushes the caches");
+    }
+    at(549);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+    at(550);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 64 * KIB);
+}
+
+#[test]
+fn a_block_in_a_cache_in_use_counts_as_used() {
+    let (_backend, pool, at) = timed(false);
+    drop([(); 2].map(|()| give(&pool, 64 * KIB)));
+    at(250);
+    drop(give(&pool, 64 * KIB));
+    at(301);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+    at(550);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 128 * KIB);
+}
+
+#[test]
+fn blocks_of_another_thread_age_from_their_last_use() {
+    let (_backend, pool, at) = timed(false);
+    // More blocks than a cache holds, so that some pass through the central free list.
+    let blocks: Vec<_> = (0..200).map(|_| give(&pool, 64 * KIB)).collect();
+    at(60);
+    thread::scope(|scope| scope.spawn(move || drop(blocks)).join().expect("no panic"));
+    at(100);
+    let taken = give(&pool, 64 * KIB);
+    at(359);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+    at(360);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 199 * 64 * KIB);
+    drop(taken);
+    at(659);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+    at(660);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 64 * KIB);
+}
+
+#[test]
+fn a_block_in_use_by_queued_work_ages_from_the_end_of_its_use() {
+    let (backend, pool, at) = timed(false);
+    let [stream, other] = [(); 2].map(|()| ringmem::stream::Stream::new(&backend, 0).expect("a stream"));
+    let held = super::Held::new(&backend, &stream);
+    let mut block = give(&pool, 64 * KIB);
+    for stream in [&stream, &other] {
+        block.used_by(stream).expect("a live stream");
+    }
+    drop(block);
+    at(200);
+    held.release();
+    other.synchronize().expect("done");
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0, "collects it");
+    at(499);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 0);
+    at(500);
+    assert_eq!(pool.trim_older_than(Duration::from_secs(300)), 64 * KIB);
+}
+
 #[test]
 fn trim_to_stops_at_the_bytes_to_keep() {
     let (backend, pool, _, at) = idle();
