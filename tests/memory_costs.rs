@@ -7,20 +7,26 @@ mod clean;
 use core::ops::ControlFlow;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::manager::{BufferConfig, MemoryManager};
-
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
 use ringmem::streaming::{Job, Progress, Streamer, Through};
 
 /// Of all threads: a stream's thread frees what a caller's allocated.
 static LIVE: AtomicI64 = AtomicI64::new(0);
+
+/// Held by a test that reads [`LIVE`], and by those that allocate megabytes.
+static LARGE: Mutex<()> = Mutex::new(());
+
+fn large() -> MutexGuard<'static, ()> {
+    LARGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     static HEAP: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
@@ -132,6 +138,7 @@ fn held<M: Memory + Clone>(memory: &M, count: usize) -> i64 {
 
 #[test]
 fn a_tracker_adds_at_most_5_percent_to_4_kib_buffers() {
+    let _large = large();
     const COUNT: usize = 10_000;
     let device = || Device::new(&HostBackend::builder().device_memory(64 << 20).build().expect("a backend"), 0);
     let bare = held(&device(), COUNT);
@@ -164,6 +171,7 @@ fn a_tick_of_a_manager_allocates_no_heap() {
 
 #[test]
 fn a_streamer_s_bookkeeping_is_bounded_by_its_depth_not_by_its_source() {
+    let _large = large();
     let most_of = |chunks: usize| {
         let (backend, bytes) = (backend(), vec![7_u8; chunks]);
         let before = LIVE.load(Relaxed);
@@ -178,6 +186,27 @@ fn a_streamer_s_bookkeeping_is_bounded_by_its_depth_not_by_its_source() {
         most
     };
     let most = [1500, 30_000].map(most_of);
-    // Other tests of this process allocate, too.
+    // Other tests of this process allocate a little meanwhile.
     assert!(most.into_iter().all(|most| most < 4 << 20), "{most:?} bytes");
+}
+
+/// Heap bytes for each of `count` named 4 KiB buffers, without those of the bare buffers. The count of slots doubles, so that the share of unused slots
+/// depends on `count`.
+fn named(count: usize) -> i64 {
+    let device = || Device::new(&HostBackend::builder().device_memory(128 << 20).build().expect("a backend"), 0);
+    let bare = held(&device(), count);
+    let manager = MemoryManager::new(device());
+    let create = |k| manager.create::<u8>(&format!("buffer {k}"), 4096, BufferConfig::new()).map(drop).expect("room");
+    let (_, all, ()) = heap(|| (0..count).for_each(create));
+    (all - bare) / count as i64
+}
+
+/// 8 % where all slots are in use, 10 % otherwise.
+#[test]
+fn a_manager_adds_at_most_10_percent_to_4_kib_buffers() {
+    let _large = large();
+    for (count, most) in [(8_000, 327), (10_000, 409), (16_000, 327)] {
+        let bytes = named(count);
+        assert!(bytes > 0 && bytes <= most, "{bytes} bytes for each of {count} buffers");
+    }
 }

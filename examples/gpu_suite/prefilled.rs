@@ -34,8 +34,9 @@ macro_rules! ends {
     ($kind:ident) => {
         |input, output, len| {
             // SAFETY: the promise of `drained`.
-            let (mut producer, mut consumer) =
-                unsafe { ($kind::Producer::<Echo, Host>::from_raw(input, len)?, $kind::Consumer::<Echo, Host>::from_raw(output, len)?) };
+            let mut producer = unsafe { $kind::Producer::<Echo, Host>::from_raw(input, len)? };
+            // SAFETY: as above.
+            let mut consumer = unsafe { $kind::Consumer::<Echo, Host>::from_raw(output, len)? };
             Ok((Box::new(move |message| producer.push(message).is_ok()), Box::new(move || consumer.pop().ok())))
         }
     };

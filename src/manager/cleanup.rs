@@ -1,7 +1,8 @@
 use core::time::Duration;
+use std::sync::Arc;
 use std::vec::Vec;
 
-use super::names::Named;
+use super::metadata::Metadata;
 use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
@@ -30,26 +31,31 @@ impl<M: Memory> MemoryManager<M> {
         if self.slots.here().is_err() {
             return Vec::new();
         }
-        self.shared.names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
+        self.shared.names.all().into_iter().filter_map(|metadata| self.clean(&metadata, idle, &mut goes)).collect()
     }
 
-    fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<BufferStatistics> {
+    fn clean(
+        &self,
+        metadata: &Arc<Metadata>,
+        idle: Duration,
+        goes: &mut impl FnMut(&BufferStatistics) -> bool,
+    ) -> Option<BufferStatistics> {
         let shared = &*self.shared;
         let look = shared.look();
-        named.metadata.look(look);
+        metadata.look(look);
         let now = shared.now();
-        let figures = named.metadata.read(look, now);
+        let figures = metadata.read(look, now);
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
         // No user code runs meanwhile.
-        let entry = self.slots.briefly(named.index).ok()?;
-        let figures = named.metadata.read(look, now);
+        let entry = self.slots.briefly(metadata.index()?).ok()?;
+        let figures = metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
         let (entry, _) = entry.remove().ok()?;
-        shared.names.free(named);
+        shared.names.free(metadata);
         shared.counts.freed();
         drop(entry);
         Some(figures)

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::entry::{Entry, Held};
 use super::metadata::Metadata;
-use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager};
 use crate::config::ConfigError;
 use crate::memory::{Memory, Origin, Reservation};
@@ -69,7 +68,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
 
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
         self.slots.here()?;
-        let Some((index, metadata)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.metadata))) else {
+        let Some((index, metadata)) = self.shared.names.find(name, |index, metadata| (index, Arc::clone(metadata))) else {
             return Ok(None);
         };
         metadata.element.check::<T>()?;
@@ -94,14 +93,13 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let shared = &*self.shared;
         let element = Element::of::<T>();
         config.validate()?;
-        if let Some(wanted) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
-            return Err(ConfigError::Element { wanted, got: element.size as u64 }.into());
+        if let Some(wanted) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size()) {
+            return Err(ConfigError::Element { wanted, got: element.size() as u64 }.into());
         }
-        let capacity = config.capacity_exact(len as u64, element.size as u64)? as usize;
+        let capacity = config.capacity_exact(len as u64, element.size() as u64)? as usize;
         let bytes = element.layout(capacity)?.size() as u64;
-        let coming = shared.names.take(name)?;
-        let (caller, shown) = (Location::caller(), Arc::<str>::from(name));
-        let origin = Origin { name: Some(Arc::clone(&shown)), caller };
+        let metadata = Arc::new(Metadata::new(name.into(), Location::caller(), element, config, len, capacity, shared.now()));
+        let coming = shared.names.take(&metadata)?;
         let (mut own, from);
         match reservation {
             None => {
@@ -116,8 +114,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
             }
             Some(given) => from = given,
         }
-        let (block, is_fallback) = shared.block(&element, capacity, None, &origin)?;
-        let metadata = Arc::new(Metadata::new(shown, caller, element, config, len, capacity, shared.now()));
+        let (block, is_fallback) = shared.block(&element, capacity, None, &metadata.origin())?;
         metadata.set_fallback(is_fallback);
         // After the last call that may panic.
         let held = Held::new(block, from.split(bytes)?);
@@ -126,7 +123,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
             value.held.go_back(from);
             error
         })?;
-        coming.give(Named { index, metadata });
+        coming.give(index);
         shared.counts.created();
         Ok(BufferId::new(self.slots.number(), index))
     }

@@ -12,12 +12,12 @@ use crate::{Error, Result};
 /// Memory and its bytes of the budget, used until it is really freed.
 pub(super) struct Held<M: Memory> {
     pub buffer: Buffer<u8, M>,
-    // Dropped after the buffer.
-    room: Room,
+    // INVARIANT: `Some` until the memory is freed or the bytes are returned.
+    reservation: Option<Reservation>,
 }
 
-struct Room {
-    // INVARIANT: `Some` until this is dropped or returned.
+/// A block that is being freed. At its drop, even by a panic of the free, the bytes are released: at once, or with a deferred free.
+struct Freed {
     reservation: Option<Reservation>,
     backend: Arc<dyn Backend>,
     block: Block,
@@ -26,18 +26,16 @@ struct Room {
 
 impl<M: Memory> Held<M> {
     pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
-        let backend = Arc::clone(buffer.memory().backend());
-        let block = buffer.block();
-        Self { buffer, room: Room { reservation: Some(reservation), backend, block, uses: Uses::NONE } }
+        Self { buffer, reservation: Some(reservation) }
     }
 
     pub fn close(mut self) -> Result<()> {
-        self.buffer.give_back()
+        self.free()
     }
 
     /// For memory without queued uses.
     pub fn go_back(mut self, to: &mut Reservation) {
-        let reservation = self.room.reservation.take();
+        let reservation = self.reservation.take();
         drop(self);
         if let Some(reservation) = reservation {
             to.join(reservation);
@@ -48,15 +46,29 @@ impl<M: Memory> Held<M> {
         let backend = self.buffer.memory().backend();
         self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))
     }
+
+    fn free(&mut self) -> Result<()> {
+        let _freed = Freed {
+            reservation: self.reservation.take(),
+            backend: Arc::clone(self.buffer.memory().backend()),
+            block: self.buffer.block(),
+            uses: *self.buffer.uses(),
+        };
+        self.buffer.give_back()
+    }
 }
 
 impl<M: Memory> Drop for Held<M> {
     fn drop(&mut self) {
-        self.room.uses = *self.buffer.uses();
+        if self.reservation.is_some()
+            && let Err(error) = self.free()
+        {
+            self.buffer.memory().backend().unreported(error);
+        }
     }
 }
 
-impl Drop for Room {
+impl Drop for Freed {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
         if !self.uses.is_empty() || self.backend.extension().is_deferred(&self.block) {
@@ -88,7 +100,6 @@ impl<M: Memory> Leased for Entry<M> {
         self.metadata.len()
     }
     unsafe fn put_in(&mut self, block: Block) -> Block {
-        self.held.room.block = Block { ready: None, ..block };
         // SAFETY: the caller's promise.
         unsafe { self.held.buffer.put_in(block) }
     }

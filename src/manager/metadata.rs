@@ -1,5 +1,5 @@
 use core::panic::Location;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::config::BufferConfig;
 use crate::memory::Origin;
+use crate::registry::slots::Index;
 use crate::registry::stored::Element;
 
 /// Times are below this value; from this value on, numbers of polls.
@@ -29,6 +30,8 @@ impl Look {
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub name: Arc<str>,
+    /// The bits of the buffer's index; 0, which is no index, during its creation.
+    index: AtomicU64,
     caller: &'static Location<'static>,
     pub element: Element,
     pub config: BufferConfig,
@@ -53,6 +56,7 @@ impl Metadata {
     ) -> Self {
         Self {
             name,
+            index: AtomicU64::new(0),
             caller,
             element,
             config,
@@ -63,6 +67,19 @@ impl Metadata {
             is_fallback: AtomicBool::new(false),
             used_ns: AtomicU64::new(now_ns),
         }
+    }
+
+    /// `None` during the creation.
+    #[inline]
+    pub fn index(&self) -> Option<Index> {
+        // SYNC POINT: buffer created. Pairs with set_index.
+        let bits = self.index.load(Acquire);
+        (bits != 0).then(|| Index::from_bits(bits))
+    }
+
+    pub fn set_index(&self, index: Index) {
+        // SYNC POINT: buffer created. Pairs with index: a caller that finds the index finds its slot filled.
+        self.index.store(index.bits(), Release);
     }
 
     pub fn origin(&self) -> Origin {
@@ -133,8 +150,8 @@ impl Metadata {
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
-            element: self.element.name,
-            element_bytes: self.element.size as u64,
+            element: self.element.name(),
+            element_bytes: self.element.size() as u64,
             len: self.len().min(capacity) as u64,
             capacity: capacity as u64,
             resizes: self.resizes.load(Relaxed),

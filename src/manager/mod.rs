@@ -194,7 +194,7 @@ impl<M: Memory> MemoryManager<M> {
     #[inline]
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.slots.here()?;
-        match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {
+        match self.shared.names.find(name, |index, metadata| metadata.element.check::<T>().map(|()| index)) {
             Some(index) => Ok(BufferId::new(self.slots.number(), index?)),
             None => Err(Error::NotFound { what: "buffer", name: name.into(), known: Box::default() }),
         }
@@ -235,11 +235,11 @@ impl<M: Memory> MemoryManager<M> {
         let AnyBufferId { manager, index } = buffer.into();
         let index = self.slots.own(manager, index)?;
         // After removal, another buffer may get the slot.
-        let named = self.shared.names.of(index);
+        let metadata = self.shared.names.of(index);
         let removed = self.slots.remove(index)?;
         self.shared.counts.freed();
-        if let Some(named) = named {
-            self.shared.names.free(&named);
+        if let Some(metadata) = metadata {
+            self.shared.names.free(&metadata);
         }
         match removed {
             Removed::Value(entry) => entry.held.close().map(|()| 0),
@@ -253,7 +253,8 @@ impl<M: Memory> MemoryManager<M> {
             return 0;
         }
         let here = self.shared.names.all();
-        here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.slots.number(), index: named.index }).is_ok()).count() as u64
+        let indices = here.into_iter().filter_map(|metadata| metadata.index());
+        indices.filter(|&index| self.free(AnyBufferId { manager: self.slots.number(), index }).is_ok()).count() as u64
     }
 
     /// Reserves bytes of the budget for buffers [created](Self::create_in) with them, or for other memory.
@@ -281,9 +282,9 @@ impl<M: Memory> MemoryManager<M> {
         let Shared { names, memory, budget, counts, guard, .. } = &*self.shared;
         memory.backend().extension().free_deferred();
         let (all, look) = (names.all(), self.shared.look());
-        all.iter().for_each(|named| named.metadata.look(look));
+        all.iter().for_each(|metadata| metadata.look(look));
         let now = self.shared.now();
-        let buffers = all.iter().map(|named| named.metadata.read(look, now)).collect();
+        let buffers = all.iter().map(|metadata| metadata.read(look, now)).collect();
         let (used_bytes, peak_bytes, limit_bytes) = (budget.used(), budget.peak(), budget.limit());
         Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..guard.read(counts.read()) }
     }

@@ -30,7 +30,7 @@ impl<'a, M: Memory> Step<'a, M> {
 
     /// By the buffer's growth.
     pub fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
-        let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size as u64);
+        let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size() as u64);
         let capacity = entry.metadata.config.capacity(held, needed as u64, size)?;
         Ok(Self::to(entry, capacity as usize, len))
     }
@@ -50,7 +50,7 @@ impl<'a, M: Memory> Step<'a, M> {
 
     /// `elements` is at most the capacity: no overflow.
     fn bytes(&self, elements: usize) -> usize {
-        elements * self.entry.metadata.element.size
+        elements * self.entry.metadata.element.size()
     }
 }
 

@@ -142,11 +142,15 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 }
 
+/// Returns the alignment of elements in a buffer: a fill requires elements aligned to their size.
+pub(crate) const fn align<T>() -> usize {
+    let (size, align) = (size_of::<T>(), align_of::<T>());
+    if takes(size) && size > align { size } else { align }
+}
+
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     const { T::CHECKED };
-    // A fill requires elements aligned to their size.
-    let align = if takes(size_of::<T>()) { size_of::<T>() } else { 1 };
-    Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
+    Layout::array::<T>(len).and_then(|layout| layout.align_to(align::<T>())).map_err(|_| {
         let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
         Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 }
     })

@@ -66,7 +66,7 @@ pub use arena::Arena;
 pub(crate) use bounds::{end, on_the_host, range, same_len};
 pub use budget::{Budget, Reservation};
 pub use buffer::Buffer;
-pub(crate) use buffer::layout;
+pub(crate) use buffer::align;
 pub use call::Call;
 pub(crate) use call::now_ns;
 pub use failing::{Failing, When};

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use super::IdError;
 use super::lease::Leased;
 use crate::backend::Block;
-use crate::memory::{Buffer, Memory, layout};
+use crate::memory::{Buffer, Memory, align};
 use crate::{DeviceBytes, Error, Result};
 
+/// The type of a buffer's elements, in a word: each buffer of a registry or manager has one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Element {
+pub(crate) struct Element(&'static Facts);
+
+#[derive(Debug)]
+struct Facts {
     id: TypeId,
-    pub name: &'static str,
+    name: fn() -> &'static str,
     // INVARIANT: at least 1.
-    pub size: usize,
+    size: usize,
     /// Their memory's alignment, which suffices for fills too.
     align: usize,
 }
@@ -23,19 +27,28 @@ pub(crate) struct Element {
 impl Element {
     pub fn of<T: DeviceBytes>() -> Self {
         const { assert!(size_of::<T>() > 0, "a registry takes elements that have bytes") };
-        let align = layout::<T>(1).map_or(align_of::<T>(), |layout| layout.align());
-        Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align }
+        Self(const { &Facts { id: TypeId::of::<T>(), name: type_name::<T>, size: size_of::<T>(), align: align::<T>() } })
+    }
+
+    #[inline]
+    pub fn name(self) -> &'static str {
+        (self.0.name)()
+    }
+
+    #[inline]
+    pub fn size(self) -> usize {
+        self.0.size
     }
 
     pub fn layout(&self, len: usize) -> Result<Layout> {
-        let size = len.checked_mul(self.size).and_then(|size| Layout::from_size_align(size, self.align).ok());
-        let asked = (len as u64).saturating_mul(self.size as u64);
+        let size = len.checked_mul(self.size()).and_then(|size| Layout::from_size_align(size, self.0.align).ok());
+        let asked = (len as u64).saturating_mul(self.size() as u64);
         size.ok_or(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 })
     }
 
     #[inline]
     pub fn check<T: 'static>(&self) -> Result<()> {
-        if self.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name, got: type_name::<T>() }.into()) }
+        if self.0.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name(), got: type_name::<T>() }.into()) }
     }
 }
 
