@@ -134,9 +134,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Fact(text) => f.write_str(text),
-            Self::Call(error @ (ringmem::Error::Limit { of: LimitOf::Pinned, .. } | ringmem::Error::Staging { .. })) => {
+            Self::Call(error @ ringmem::Error::Limit { of: LimitOf::Pinned, .. }) => {
                 write!(f, "{}: raise the limit with --pinned", chain(error))
             }
+            Self::Call(error @ ringmem::Error::Staging { .. }) => write!(f, "{}, or raise the limit with --pinned", chain(error)),
             Self::Call(error) => f.write_str(&chain(error)),
             Self::Print(error) => write!(f, "cannot print the answer: {error}"),
         }

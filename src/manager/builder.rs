@@ -64,8 +64,9 @@ impl<M: Memory> Builder<M> {
     /// Sets how the manager reacts if the memory fails to allocate a block, or the backend to copy or to queue a transfer. By default, the first error is
     /// returned.
     ///
-    /// Each call repeats what failed until the policy no longer says [`Retry`](crate::stream::Action::Retry); [`Statistics`](super::Statistics) count it. The thresholds for failures in a
-    /// row apply to each call, the one for a reset to all calls together. An operation that was queued and fails later is not repeated.
+    /// Each call repeats what failed until the policy no longer says [`Retry`](crate::stream::Action::Retry); [`Statistics`](super::Statistics)
+    /// count it. The thresholds for failures in a row apply to each call, the one for a reset to all calls together. An operation that was queued
+    /// and fails later is not repeated.
     ///
     /// ```
     /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -85,10 +86,11 @@ impl<M: Memory> Builder<M> {
     }
 
     /// Sets a memory of the same backend for blocks that the manager's memory fails to allocate, once the [policy](Self::error_policy) says
-    /// [`Fallback`](crate::stream::Action::Fallback) or [`Reset`](crate::stream::Action::Reset). Without a policy, the [default](ErrorPolicy::DEFAULT) one applies.
+    /// [`Fallback`](crate::stream::Action::Fallback) or [`Reset`](crate::stream::Action::Reset). Without a policy, the
+    /// [default](ErrorPolicy::DEFAULT) one applies.
     ///
-    /// The location of the buffer's leases, [`is_fallback`](super::Lease::is_fallback) and [`BufferStatistics`](super::BufferStatistics) say so. Its bytes
-    /// count towards the limit. The next resize that replaces its block tries the manager's memory again.
+    /// Leases, by their location and [`is_fallback`](super::Lease::is_fallback), and [`BufferStatistics`](super::BufferStatistics) tell such a buffer
+    /// from others. Its bytes count towards the limit. The next resize that replaces its block tries the manager's memory again.
     ///
     /// Both memories have one type. For a fallback from device to host memory, it is [`AnyMemory`](crate::pool::AnyMemory):
     ///

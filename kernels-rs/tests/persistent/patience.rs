@@ -7,23 +7,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Without a step of the kernel. It has ended, or waits for ever.
+/// A kernel that makes no step for so long has ended, or waits for ever.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Steps after which a running kernel does not make the fact true any more.
+/// A running kernel that has made so many steps does not make the fact true any more.
 const STEPS: u64 = 1 << 24;
-/// Polls of the fact after these steps: the host may not have run during them.
+/// The host polls the fact so often after these steps, since it may not have run during them.
 const POLLS: u32 = 1000;
 
 thread_local! {
     static KERNEL: RefCell<Arc<Steps>> = RefCell::default();
 }
 
-/// A kernel's accesses of memory, readings of the clock and dry rounds.
+/// Counts a kernel's accesses of memory, readings of the clock and dry rounds.
 #[derive(Default)]
 pub struct Steps(AtomicU64);
 
 impl Steps {
-    /// For the waits of this thread.
+    /// Returns a new count, which the waits of this thread watch from now on.
     pub fn watched() -> Arc<Self> {
         let steps = Arc::default();
         KERNEL.set(Arc::clone(&steps));
@@ -47,7 +47,7 @@ impl Patience {
         Self { begun: steps, seen: steps, moved_at: now, late: 0 }
     }
 
-    /// After a poll that found the fact false; an error if it never becomes true.
+    /// Takes the steps after a poll that found the fact false; returns an error if the fact never becomes true.
     fn poll(&mut self, steps: u64, now: Instant) -> Result<(), String> {
         let made = steps - self.begun;
         if steps != self.seen {
@@ -79,8 +79,8 @@ pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
 fn a_wait_lasts_as_long_as_a_slow_kernel_makes_steps() {
     let begun = Instant::now();
     let mut patience = Patience::new(7, begun);
-    for hour in 1..1000 {
-        patience.poll(7 + u64::from(hour), begun + hour * LIMIT).expect("a step in time");
+    for step in 1..1000 {
+        patience.poll(7 + u64::from(step), begun + step * LIMIT).expect("a step in time");
     }
     let last = begun + 999 * LIMIT;
     patience.poll(1006, last + LIMIT).expect("at the limit");
