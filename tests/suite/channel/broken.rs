@@ -84,6 +84,16 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { active(host, arguments, linger) }
 }
 
+/// Returns some time after it has obeyed.
+unsafe fn terminates_late(host: &dyn KernelHost, arguments: &[u64]) {
+    let linger = |mut control: DeviceSide<'_, HostWord>| {
+        control.enter(State::Terminated);
+        thread::sleep(Duration::from_millis(100));
+    };
+    // SAFETY: passed on.
+    unsafe { active(host, arguments, linger) }
+}
+
 static DEPARTS: AtomicBool = AtomicBool::new(false);
 
 /// Returns some time after it has stored its last state.
@@ -137,6 +147,7 @@ const BROKEN: Image = Image {
         Entry { name: "active and panics", arguments: 4, run: active_and_panics },
         Entry { name: "stops writing", arguments: 4, run: stops_writing },
         Entry { name: "lingers", arguments: 4, run: lingers },
+        Entry { name: "terminates late", arguments: 4, run: terminates_late },
         Entry { name: "handler panics", arguments: 4, run: handler_panics },
         Entry { name: "deaf", arguments: 4, run: deaf },
         Entry { name: "returns late", arguments: 4, run: returns_late },
@@ -282,10 +293,13 @@ fn restart_resets_the_telemetry_of_a_kernel_that_left_within_a_record() {
 #[test]
 fn restart_waits_for_the_return_of_an_ended_kernel() {
     let backend = backend();
-    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
-    for _ in 0..50 {
-        channel.drain().expect("it ends");
-        // SAFETY: `echo` takes no own arguments.
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no own arguments.
+    let mut channel =
+        unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("terminates late")) }.expect("a channel");
+    for _ in 0..3 {
+        channel.drain().expect("it says so");
+        // SAFETY: as above.
         unsafe { channel.restart_raw() }.expect("it has ended");
     }
 }
