@@ -58,6 +58,8 @@ cfg_if! {
         pub mod config;
         #[cfg(feature = "testing")]
         pub mod conformance;
+        #[cfg(test)]
+        mod eventually;
         pub mod copy;
         pub mod describe;
         pub mod double_buffer;

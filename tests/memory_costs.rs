@@ -18,7 +18,7 @@ use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
 use ringmem::streaming::{Job, Progress, Streamer, Through};
 
-/// Of all threads: a stream's thread frees what a caller's allocated.
+/// Bytes of all threads, since a stream's thread frees memory that the caller's thread allocated.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
 /// Held by a test that reads [`LIVE`], and by those that allocate megabytes.

@@ -157,7 +157,7 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
     }
 }
 
-/// Returns the variables of the CUDA driver that stop persistent kernels as they are set; none without a GPU.
+/// Returns the variables of the CUDA driver whose values stop persistent kernels; none without a GPU.
 fn variables(driver: &Value) -> Vec<Variable> {
     if driver["gpus"].as_array().is_none_or(Vec::is_empty) {
         return Vec::new();

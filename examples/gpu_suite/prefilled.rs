@@ -1,4 +1,4 @@
-//! Kernels whose rings are full before the launch and that are told to drain them: they end without a word from the host.
+//! Kernels whose rings are filled and commanded to drain before the launch: they end without any action of the host.
 //!
 //! A tool that makes launches wait for their kernels, as compute-sanitizer does, would keep a channel from ever opening.
 

@@ -80,9 +80,20 @@ bench() {
     exit 0
 }
 
+# The path of a program of CUDA's toolkit, or nothing.
+find_tool() {
+    command -v "$1" || find /usr/local/cuda*/bin /opt/cuda*/bin -name "$1" 2> /dev/null | head -n 1
+}
+
+# Sets `program` to a Python that starts.
+need_python() {
+    program=$(command -v python3) || skip 'no python3'
+    "$program" -c '' || skip "$program does not start"
+}
+
 # A short run under a tool of compute-sanitizer's, whose report goes to TOOL.txt.
 sanitizer() {
-    program=$(command -v compute-sanitizer) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
+    program=$(find_tool compute-sanitizer)
     [ -n "$program" ] || skip 'no compute-sanitizer in PATH, /usr/local/cuda* or /opt/cuda*'
     need_gpu
     rm -f "$work/logs/$1.txt"
@@ -98,8 +109,7 @@ sanitizer() {
 
 # Which driver calls wait for a running kernel, with as many hardware queues as possible; then which streams do with the default and with one.
 waits() {
-    program=$(command -v python3) || skip 'no python3'
-    "$program" -c '' || skip "$program does not start"
+    need_python
     need_gpu
     for connections in 32 8 1; do
         echo "{\"connections\":$connections}"
@@ -110,13 +120,9 @@ waits() {
     exit 0
 }
 
-find_nvcc() {
-    command -v nvcc || find /usr/local/cuda*/bin /opt/cuda*/bin -name nvcc 2> /dev/null | head -n 1
-}
-
 # Compiles the C++ programs while other parts run; `twin.code` then says how that ended.
 compile() {
-    program=$(find_nvcc)
+    program=$(find_tool nvcc)
     code=1
     for arch in native sm_80; do
         # Older ones do not know `native`; what is compiled for sm_80 runs on what came after it.
@@ -128,7 +134,7 @@ compile() {
 
 # A part of the C++ programs.
 twin() {
-    [ -n "$(find_nvcc)" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
+    [ -n "$(find_tool nvcc)" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
     command -v g++ > /dev/null || command -v c++ > /dev/null || skip 'no C++ compiler for nvcc to use'
     need_gpu
     while [ ! -f "$work/twin.code" ]; do sleep 0.1; done
@@ -137,8 +143,7 @@ twin() {
 }
 
 pools() {
-    program=$(command -v python3) || skip 'no python3'
-    "$program" -c '' || skip "$program does not start"
+    need_python
     need_gpu
     exec "$program" "$here/pools.py"
 }
@@ -329,7 +334,7 @@ logs() {
 begun=$(now)
 results false
 # What takes long and needs no GPU runs beside the first parts: the compiler, and Python's first look at its largest modules.
-if includes twin launches product && [ -n "$(find_nvcc)" ]; then
+if includes twin launches product && [ -n "$(find_tool nvcc)" ]; then
     timeout 100 /bin/sh "$here/run.sh" --body compile "$out" > "$work/logs/nvcc.log" 2>&1 < /dev/null &
     beside="$beside $!"
 fi

@@ -15,7 +15,7 @@ use crate::report::{Failure, Report, demand};
 
 const MESSAGES: u64 = 1000;
 const TURNS: u64 = 50;
-/// Bytes of a copy beside a channel.
+/// Bytes of a copy that runs during a channel's messages.
 const LEN: usize = 256 << 10;
 
 #[derive(Default)]

@@ -96,13 +96,11 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::Relaxed;
     use std::task::Wake;
-    use std::time::Instant;
 
     use super::*;
     use crate::backend::host::HostBackend;
+    use crate::eventually::eventually;
     use crate::stream::Stream;
-
-    const LIMIT: Duration = Duration::from_secs(30);
 
     #[derive(Default)]
     struct Task(AtomicU64);
@@ -118,14 +116,6 @@ mod tests {
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
             panic!("a waker that a test asked for");
-        }
-    }
-
-    fn eventually(fact: &str, holds: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-            thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Order, waiting and lifetimes of streams, most of them beside a kernel that stays until the test lets it end. Pinned memory is allocated before
+//! Order, waiting and lifetimes of streams, most of them while a kernel runs that the test ends. Pinned memory is allocated before
 //! that kernel is launched: a driver may let its allocation wait for every running kernel.
 
 use core::future::{Future, IntoFuture};

@@ -1,4 +1,4 @@
-//! The reaction to failures: what an [`ErrorGuard`] does for one caller, for all calls of a manager.
+//! Reacts to the failures of all calls of a manager, as an [`ErrorGuard`] does to those of one caller.
 //!
 //! The failures in a row are those of one call, so that calls of other threads neither repeat nor end its attempts. The failures until a reset are those
 //! of all calls. No lock is held during an attempt.

@@ -177,10 +177,9 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::backend::Backend;
     use crate::backend::host::HostBackend;
     use crate::error::Unavailable;
-    use crate::memory::{Buffer, Device, DeviceOnly};
+    use crate::memory::{Buffer, Device, DeviceOnly, of_upstream};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -204,12 +203,7 @@ mod tests {
             // SAFETY: the caller's promise.
             unsafe { self.memory.free(block, uses) }
         }
-        fn backend(&self) -> &Arc<dyn Backend> {
-            self.memory.backend()
-        }
-        fn device(&self) -> u32 {
-            self.memory.device()
-        }
+        of_upstream!(memory);
     }
 
     #[test]

@@ -167,20 +167,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Acquire;
     use std::sync::mpsc::channel;
-    use std::time::Instant;
     use std::{format, fs, thread};
 
     use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(30);
-
-    fn eventually(fact: &str, holds: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
+    use crate::eventually::{LIMIT, eventually};
 
     /// The ends that call this sleep at most 100 ms at a time, which hides a lost wake-up: this sleep has no limit.
     #[test]

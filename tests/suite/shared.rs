@@ -540,7 +540,7 @@ fn a_waiting_end_of_shared_memory_wakes_a_sleeping_peer_with_each_transfer() {
     assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.recv()), (1, Ok(2)));
     assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || block_on(receiver.recv_async())), (1, Ok(3)));
     assert_eq!(wake_ups(&file, PRODUCERS_ASLEEP, || receiver.with_end(Consumer::pop)), (1, Ok(4)));
-    // Its attempts may have published or released what an earlier call left.
+    // An attempt publishes or releases messages that an earlier call deferred.
     let late = || Some(Instant::now());
     let (woken, waited) = wake_ups(&file, PRODUCERS_ASLEEP, || receiver.wait(late(), |_| None::<Result<(), ()>>));
     assert!(woken > 0 && waited.is_err(), "{woken}: {waited:?}");

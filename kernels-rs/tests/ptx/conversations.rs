@@ -110,7 +110,7 @@ impl KernelHost for Reading<'_> {
 }
 
 /// A device with a fact about the host's words, which is checked whenever the machine accesses memory, also after the kernel's last store. A fact
-/// reads first what the kernel writes last.
+/// reads the words in the reverse order of the kernel's stores.
 pub struct Spy<F> {
     device: Device,
     holds: F,

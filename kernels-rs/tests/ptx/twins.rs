@@ -207,8 +207,8 @@ fn weakened_accesses_of_the_probes_are_detected() {
     assert_found("publish", 59, probes::publish);
 }
 
-/// What is stored behind a fence, by its offset from a register, and that of another store from the same register: two words of the control block,
-/// and a record's first field and its sequence number.
+/// Stores behind a fence: a name, the offset of the store from a register, and the offset of another store from the same register. They are two words
+/// of the control block, and a record's first field and its sequence number.
 const PUBLISHED: [(&str, u64, u64); 4] = [("state", 64, 72), ("acknowledgement", 72, 64), ("fields", 8, 0), ("sequence", 0, 8)];
 
 #[test]

@@ -67,8 +67,9 @@ impl Pool {
         state.queued_frees.push((Arc::downgrade(block), ticket.clone()));
     }
 
-    /// Attribute 3, on by default: an allocation without memory takes what a queued free will release, and its stream waits for that free. Returns
-    /// the charge of the freed block, which becomes the new one's, and the free; `None` if the attribute is off or no free is large enough.
+    /// Serves an allocation for which the pool has no memory from a block whose free is queued, if attribute 3 is on, as it is by default. The stream of
+    /// the allocation then waits for that free. Returns the charge of the freed block, which becomes the charge of the new one, and the free; `None` if
+    /// the attribute is off or no free is large enough.
     pub fn take_from_queued_free(&self, bytes: u64) -> Option<(u64, Ticket)> {
         let mut state = self.state();
         if state.reuse[2] == 0 {
