@@ -352,24 +352,6 @@ pub enum Error {
         /// Loader's error for the last name.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// NCCL's library cannot be loaded, or lacks a function.
-    #[error("no NCCL: none of {tried:?} can be used; install NCCL 2.7 or later, or add its folder to LD_LIBRARY_PATH")]
-    NoNccl {
-        /// Names that were tried.
-        tried: &'static [&'static str],
-        /// Loader's error for the last name.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// An error of NCCL.
-    #[error("{call}: {name} ({code}); NCCL prints the cause with NCCL_DEBUG=WARN")]
-    Nccl {
-        /// Failed call; `ncclCommGetAsyncError` for an asynchronous error.
-        call: &'static str,
-        /// Error's number.
-        code: u32,
-        /// Error's name.
-        name: &'static str,
-    },
     /// An error of a CUDA driver.
     #[error("{call}: {name} ({code}){}", Log(log))]
     Driver {

@@ -74,22 +74,6 @@ pub fn xml(text: &str) -> impl Display {
     })
 }
 
-/// A cell of a Markdown table, without markup.
-pub fn markdown(text: &str) -> impl Display {
-    fmt::from_fn(move |f| {
-        let mut characters = text.chars().peekable();
-        while let Some(character) = characters.next() {
-            match character {
-                '|' | '\\' | '`' | '*' | '_' | '~' | '<' | '[' => write!(f, "\\{character}")?,
-                // Before a blank it is no reference.
-                '&' if characters.peek().is_some_and(|&next| next.is_ascii_alphanumeric() || next == '#') => f.write_str("\\&")?,
-                _ => f.write_char(replaced(character))?,
-            }
-        }
-        Ok(())
-    })
-}
-
 const fn is_blank(character: char) -> bool {
     matches!(character, '\0'..=' ' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
@@ -102,7 +86,7 @@ fn replaced(character: char) -> char {
     }
 }
 
-/// A comment of C, C++ or WGSL in one line. Sequences that end or open a comment of C are split.
+/// A comment of C or C++ in one line. Sequences that end or open a comment of C are split.
 pub fn comment(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         let mut last = ' ';
@@ -148,7 +132,7 @@ pub fn openmetrics(text: &str) -> impl Display {
 mod tests {
     use std::string::ToString;
 
-    use super::{comment, csv, is_printable, json, json_document, markdown, openmetrics, terminal, xml};
+    use super::{comment, csv, is_printable, json, json_document, openmetrics, terminal, xml};
 
     /// A control character of ASCII, one of C1, bidirectional controls, separators, noncharacters.
     const UNPRINTABLE: [char; 13] = [
@@ -184,7 +168,6 @@ mod tests {
                 json(&text).to_string(),
                 json_document(&document).to_string(),
                 xml(&text).to_string(),
-                markdown(&text).to_string(),
                 comment(&text).to_string(),
             ];
             for shown in &shown {
@@ -194,9 +177,7 @@ mod tests {
                 assert_eq!(serde_json::from_str::<std::string::String>(json).expect("JSON"), text);
             }
         }
-        for shown in
-            [terminal(PRINTABLE).to_string(), xml(PRINTABLE).to_string(), markdown(PRINTABLE).to_string(), csv(PRINTABLE).to_string()]
-        {
+        for shown in [terminal(PRINTABLE).to_string(), xml(PRINTABLE).to_string(), csv(PRINTABLE).to_string()] {
             assert_eq!(shown, PRINTABLE);
         }
         assert_eq!(terminal("a\u{1b}[31m\n\u{202e}").to_string(), r"a\u{1b}[31m\n\u{202e}");
@@ -225,7 +206,6 @@ mod tests {
     #[test]
     fn markup_is_text() {
         assert_eq!(xml("<a b='\"'>&").to_string(), "&lt;a b=&#39;&quot;&#39;&gt;&amp;");
-        assert_eq!(markdown("a & b &lt; ~~c~~ | [d]").to_string(), r"a & b \&lt; \~\~c\~\~ \| \[d]");
         assert_eq!(comment("*/ /* **//").to_string(), "* / / * ** //");
         assert_eq!(openmetrics("a\"\\\n").to_string(), r#""a\"\\\n""#);
     }

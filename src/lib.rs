@@ -4,7 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backend` | simulated devices and, with the feature `cuda`, those of a driver; with `nccl`, collective operations between GPUs |
+//! | `backend` | simulated devices and, with the feature `cuda`, those of a driver |
 //! | `memory`, `pool` | one buffer type over any memory; adaptors; a caching allocator |
 //! | `stream` | queues of copies and kernels, with waiting from threads and tasks |
 //! | `channel`, `bridge` | a persistent kernel with its rings; rings to kernels that you launch yourself |

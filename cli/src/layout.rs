@@ -46,14 +46,10 @@ enum Format {
     Table,
     /// One JSON object
     Json,
-    /// Markdown sections
-    Markdown,
     /// An SVG picture of the bytes
     Svg,
     /// A header file for C11 and C++11
     C,
-    /// Structs for WGSL shaders
-    Wgsl,
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
@@ -78,10 +74,8 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     match if arguments.json { Format::Json } else { arguments.format } {
         Format::Table => write!(out, "{}", describe::table(&abi)),
         Format::Json => write!(out, "{}", describe::json(&abi)),
-        Format::Markdown => write!(out, "{}", describe::markdown(&abi)),
         Format::Svg => write!(out, "{}", describe::svg(&abi)),
         Format::C => write!(out, "{}", describe::c(&abi)),
-        Format::Wgsl => write!(out, "{}", describe::wgsl(&abi)),
     }
     .map_err(Failure::Print)
 }

@@ -1,4 +1,4 @@
-//! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps.
+//! Layouts as tables, JSON, C headers and SVG byte maps.
 //!
 //! Output comes from descriptors that the compiler has checked; the same set of layouts gives the same text. Names, and the texts that say who writes
 //! a field, are escaped.
@@ -25,10 +25,8 @@
 
 mod c;
 pub(crate) mod json;
-mod markdown;
 mod svg;
 mod table;
-mod wgsl;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -45,11 +43,6 @@ pub fn json(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| json::write(abi, f))
 }
 
-/// Prints a section with a table for each layout.
-pub fn markdown(abi: &Abi) -> impl Display {
-    fmt::from_fn(move |f| markdown::write(abi, f))
-}
-
 /// Prints a header for C11 and C++11 that asserts sizes, alignments and offsets. Nested structs come first.
 ///
 /// `RINGMEM_RING_OF_` and a struct's name is `ConstantLine.abi` in a ring of such messages, for a C++ process at the other end to check
@@ -59,14 +52,6 @@ pub fn markdown(abi: &Abi) -> impl Display {
 /// such as `__LINE__` the prefix `f_`. Different fields keep different names: `int_` becomes `int__`.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
-}
-
-/// Prints structs for WGSL, nested ones too, in the storage address space. A 64-bit number is a `vec2<u32>`, low word first.
-///
-/// Fields that WGSL cannot place, such as a `u8`, are words named `bytes_OFFSET`, or by their field if alone. A struct whose size or alignment
-/// is no multiple of 4 is a comment. WGSL has no 64-bit atomic access: a shader must not read words that the other side writes meanwhile.
-pub fn wgsl(abi: &Abi) -> impl Display {
-    fmt::from_fn(move |f| wgsl::write(abi, f))
 }
 
 /// Draws each struct's bytes, eight per row, coloured by writer.

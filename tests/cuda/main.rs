@@ -10,8 +10,6 @@ mod interop;
 mod launches;
 mod memory;
 mod missing_functions;
-#[cfg(feature = "nccl")]
-mod nccl;
 mod peers;
 mod preallocation;
 mod resident;

@@ -31,8 +31,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     // On the driver double.
     ("NoDriver", include_str!("../cuda/exits.rs")),
     ("Driver", include_str!("../cuda/exits.rs")),
-    ("NoNccl", include_str!("../cuda/nccl.rs")),
-    ("Nccl", include_str!("../cuda/nccl.rs")),
     ("Residency", include_str!("../cuda/resident.rs")),
 ];
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use ringmem::{Abi, describe};
+use ringmem::{Abi, Field, LayoutDescriptor, Shape, describe};
 use ringmem_kernels::ABI;
 
 use crate::Failure;
@@ -16,8 +16,7 @@ The layouts of all structs that host and device share. `cargo xtask layouts` gen
 every build and target; `cargo xtask layouts --check` fails if the page is out of date. In your own structs, `#[derive(SharedLayout)]` creates the descriptor.
 
 A *word* has 64 bits, in a header shared with another agent or in a message. The colour of a box shows the writer, and a dashed box is reserved. The
-cache lines are on the right. `ringmem layout` prints the same on a terminal, with `--format c` as a header for C and C++, and
-with `--format wgsl` as structs for shaders.
+cache lines are on the right. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
 ";
 
 pub fn write() -> Result<(), Failure> {
@@ -61,10 +60,26 @@ fn pages() -> Vec<(PathBuf, String)> {
     let mut pictures = Vec::new();
     for layout in ABI.layouts {
         let (name, alone) = (layout.name, Abi { layouts: std::slice::from_ref(layout), hash: ABI.hash });
-        page += &format!("\n{}\n![The bytes of {name}](layouts/{name}.svg)\n", describe::markdown(&alone));
+        page += &format!("\n{}\n![The bytes of {name}](layouts/{name}.svg)\n", section(layout));
         pictures.push((folder().join(format!("{name}.svg")), describe::svg(&alone).to_string()));
     }
     [(folder().with_extension("md"), page)].into_iter().chain(pictures).collect()
+}
+
+fn section(LayoutDescriptor { name, size, align, fields, hash, .. }: &LayoutDescriptor) -> String {
+    let mut text = format!("## {name}\n\n{size} bytes, aligned to {align}, hash `{hash:016x}`.\n\n");
+    text += "| offset | bytes | field | type | writer |\n|---:|---:|---|---|---|\n";
+    for Field { name, offset, size, layout, writer, .. } in *fields {
+        text += &format!("| {offset} | {size} | `{name}` | `{}` | {writer} |\n", type_of(layout));
+    }
+    text
+}
+
+fn type_of(layout: &LayoutDescriptor) -> String {
+    match layout.shape {
+        Shape::Number | Shape::Struct => layout.name.to_owned(),
+        Shape::Array { element, length } => format!("[{}; {length}]", type_of(element)),
+    }
 }
 
 fn folder() -> PathBuf {

@@ -83,10 +83,8 @@ fn each_format_matches_the_library() {
     for (format, expected) in [
         ("table", describe::table(&ABI).to_string()),
         ("json", describe::json(&ABI).to_string()),
-        ("markdown", describe::markdown(&ABI).to_string()),
         ("svg", describe::svg(&ABI).to_string()),
         ("c", describe::c(&ABI).to_string()),
-        ("wgsl", describe::wgsl(&ABI).to_string()),
     ] {
         for ran in [call(&IMAGE, ["layout", "--format", format]), execute(["layout", "--format", format])] {
             assert_eq!((ran.code, ran.err.as_str()), (0, ""));

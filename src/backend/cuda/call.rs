@@ -70,9 +70,6 @@ macro_rules! functions {
     };
 }
 
-#[cfg(feature = "nccl")]
-pub(super) use functions;
-
 /// `CUmemPoolProps`: releases name reserved bytes; the size stays.
 #[repr(C)]
 pub(super) struct Properties {

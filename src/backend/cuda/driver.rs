@@ -191,7 +191,7 @@ pub(super) fn text(error: &libloading::Error) -> String {
 }
 
 pub(super) fn open(first: &str, others: &[&str]) -> core::result::Result<Library, libloading::Error> {
-    // SAFETY: the initialisers of a CUDA driver and of NCCL have no preconditions.
+    // SAFETY: the initialisers of a CUDA driver have no preconditions.
     let load = |name: &str| unsafe { Library::new(name) };
     others.iter().fold(load(first), |found, name| found.or_else(|_| load(name)))
 }

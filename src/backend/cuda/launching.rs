@@ -4,7 +4,7 @@
 //! once: every fast launch is then queued.
 
 use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Shared;
@@ -16,8 +16,6 @@ pub(super) struct Launching {
     lock: RwLock<()>,
     /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
-    /// Calls of other libraries that may launch kernels.
-    pub foreign: AtomicUsize,
 }
 
 pub(super) struct Reason<'a>(&'a Launching);
@@ -37,11 +35,6 @@ impl Launching {
 
     pub fn with_care(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn has_foreign(&self) -> bool {
-        // SYNC POINT: launch by another library. Pairs with the drop of Foreign: its number is stored.
-        self.foreign.load(Acquire) > 0
     }
 
     pub fn have_left(&self, kernels: usize) {

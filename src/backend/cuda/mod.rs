@@ -41,8 +41,6 @@ mod launching;
 mod memory;
 mod module;
 mod moment;
-#[cfg(feature = "nccl")]
-pub mod nccl;
 mod peers;
 mod pieces;
 mod pool;
@@ -313,7 +311,7 @@ impl Shared {
     }
 
     fn has_kernels(&self) -> bool {
-        self.launching.has_foreign() || self.queues().iter().any(|queue| queue.has_kernels())
+        self.queues().iter().any(|queue| queue.has_kernels())
     }
 
     fn tidy(&self) {
