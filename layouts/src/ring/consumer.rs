@@ -2,12 +2,12 @@ use core::ptr::NonNull;
 
 use super::error::PopError;
 use super::header::used;
-use super::kind::{InPlace, OneConsumer, OneProducer};
+use super::kind::{InPlace, Indexed, OneConsumer, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
 use super::{RingFlags, Row, WaitWords};
 use crate::attach::{AttachError, Corrupt};
-use crate::{Machine, RingHeader, RingMessage};
+use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell};
 
 /// Empties slots and releases them. One per ring.
 ///
@@ -200,6 +200,82 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     #[must_use]
     pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
         K::cell(self.slots.at(self.head.wrapping_add(offset)))
+    }
+}
+
+/// Views through `&self` take no message: the next `pop` returns the first one. They cannot cache the index that they poll.
+/// [`mpmc`](super::mpmc) rings have none.
+impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, K, T, M> {
+    /// Returns the next message in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`].
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::{PopError, spsc};
+    ///
+    /// let (mut producer, consumer) = spsc::bounded::<String>(4);
+    /// assert_eq!(consumer.end().first(), Err(PopError::Empty));
+    /// producer.push("head".to_owned())?;
+    /// assert_eq!(consumer.end().first().map(String::as_str), Ok("head"));
+    /// assert_eq!(consumer.len(), 1);
+    /// # Ok::<(), ringmem::ring::PushError<String>>(())
+    /// ```
+    #[doc(alias("front", "peek"))]
+    pub fn first(&self) -> Result<&T, PopError<M::Corrupt>> {
+        let (index, count) = K::seen(self, 1).map_err(PopError::Corrupt)?;
+        if count == 0 {
+            return Err(PopError::Empty);
+        }
+        // SAFETY: present, and this end's until it is released, which takes `&mut`.
+        Ok(unsafe { &*self.place(index) })
+    }
+
+    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or given up. A corrupt ring yields
+    /// none.
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc;
+    ///
+    /// let (mut producer, mut consumer) = spsc::bounded::<u32>(4);
+    /// (1..=3).for_each(|number| assert!(producer.push(number).is_ok()));
+    /// assert_eq!(consumer.end().iter().rev().copied().collect::<Vec<_>>(), [3, 2, 1]);
+    /// assert_eq!(consumer.pop(), Ok(1));
+    /// ```
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        let (index, count) = K::seen(self, self.capacity()).unwrap_or((self.head, 0));
+        // SAFETY: present, and this end's until they are released, which takes `&mut`.
+        (0..count).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
+    }
+
+    fn place(&self, index: u64) -> *mut T {
+        K::cell(self.slots.at(index)).with_mut(|place| place)
+    }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
+    /// Returns all waiting messages in place: before the wrap and after it.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::<u32, 4>::starting_at(2);
+    /// let (mut producer, consumer) = ring.split();
+    /// producer.push_slice(&[1, 2, 3])?;
+    /// assert_eq!(consumer.as_slices()?, [&[1, 2][..], &[3]]);
+    /// # Ok::<(), ringmem::attach::Corrupt>(())
+    /// ```
+    pub fn as_slices(&self) -> Result<[&[T]; 2], M::Corrupt> {
+        let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
+        Ok(self.runs(count))
     }
 }
 

@@ -5,8 +5,8 @@ use core::fmt;
 
 use super::error::{PopError, PushError};
 use super::kind::{InPlace, OneConsumer, OneProducer};
-use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, OverflowPolicy, Producer, RingFlags, Slot};
-use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed, lossy, mailbox, mpmc};
+use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Producer, Slot};
+use super::{End, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed, lossy, mailbox, mpmc};
 use crate::{Machine, RingMessage, RmwWord, SliceCell};
 
 macro_rules! ends {
@@ -116,12 +116,6 @@ impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
     }
 }
 
-impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
-    fn evict(&mut self) -> Option<T> {
-        mpmc::Producer::evict(self)
-    }
-}
-
 macro_rules! shown {
     ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(
         impl<$($generic)*> fmt::Debug for $type {
@@ -162,7 +156,6 @@ shown! {
     [T, M: Machine<Word: RmwWord>] mpmc::Grant<'_, '_, T, M>: "Grant" len;
     [T, M: Machine<Word: RmwWord>] mpmc::BatchProducer<'_, '_, T, M>: "BatchProducer";
 
-    [E: Push] OverflowPolicy<E>: "OverflowPolicy" counts;
     [W, C] Slot<W, C>: "Slot";
 }
 

@@ -45,17 +45,14 @@ pub mod mpsc;
 mod owner;
 mod pace;
 pub mod paired;
-mod policy;
 mod port;
 mod producer;
-mod same;
 mod slots;
 #[doc(alias("HeapRb", "RingBuffer"))]
 pub mod spsc;
 mod stream;
 mod traits;
 mod value;
-mod view;
 
 pub use batch::{BatchConsumer, BatchProducer};
 pub use chunk::{Chunk, Drain};
@@ -69,7 +66,6 @@ pub use host::owned::{Owned, Reborrow};
 pub use host::{BareSlot, RingIn, Storage, WordSlot};
 pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
-pub use policy::{Counts, Evict, OverflowPolicy};
 pub use producer::Producer;
 #[doc(hidden)]
 pub use slots::prefetch;

@@ -1,5 +1,6 @@
 //! The crate's tests in one program, linked once.
 
+mod force_push;
 mod frames;
 mod loom_machine;
 mod lossy;
@@ -9,7 +10,6 @@ mod ring_memory;
 
 mod abi;
 mod attach;
-mod clock_model;
 mod drain;
 mod errors;
 mod filled;
@@ -20,19 +20,16 @@ mod kernels;
 mod local;
 mod looking;
 mod loom_aggregate;
-mod loom_clock;
 mod loom_lossy;
 mod loom_mpsc_mpmc;
 mod loom_rings;
 mod loom_telemetry;
 mod lossy_model;
-mod message_model;
 #[cfg(feature = "alloc")]
 mod owned;
 mod paired;
 #[cfg(feature = "bytemuck")]
 mod pods;
-mod policies;
 mod rings_model;
 #[cfg(feature = "alloc")]
 mod run_time_capacity;
@@ -40,7 +37,6 @@ mod shuttle_rings;
 #[cfg(all(feature = "alloc", any(feature = "std", feature = "embedded-io")))]
 mod streams;
 mod two_threads;
-mod two_threads_clock;
 mod two_threads_framed;
 mod two_threads_lossy;
 mod untrusted_model;

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use ringmem_layouts::Local;
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::mailbox::{LatestError, New};
-use ringmem_layouts::ring::{
-    End, OverflowPolicy, Owned, Pop, PopError, Push, PushError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc,
-};
+use ringmem_layouts::ring::{End, Owned, Pop, PopError, Push, PushError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Local>>: Send);
@@ -193,10 +191,9 @@ fn cloned_handles_keep_the_ring_alive() {
 
 #[test]
 fn an_owned_producer_overwrites_the_oldest() {
-    let (producer, mut consumer) = mpmc::Ring::<u64, 2>::new().into_ends();
-    let mut newest = OverflowPolicy::overwriting_oldest(producer);
+    let (mut producer, mut consumer) = mpmc::Ring::<u64, 2>::new().into_ends();
     let mut lost = Vec::new();
-    (0..5).for_each(|number| newest.push(number, |old| lost.push(old)).unwrap());
+    (0..5).for_each(|number| producer.with(|end| end.force_push(number, |old| lost.push(old))).unwrap());
     assert_eq!((consumer.pop(), consumer.pop(), lost), (Ok(3), Ok(4), vec![0, 1, 2]));
 }
 

@@ -1,14 +1,11 @@
 use std::mem::forget;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::{BareSlot, PopError, flagged, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
 
-use crate::filled::Counted;
 use crate::patience::insist;
 
 const CAPACITY: usize = 4;
@@ -25,7 +22,6 @@ macro_rules! of_each_kind {
                     let mut ring = $kind::Ring::<String, CAPACITY>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
                     assert_eq!((consumer.first(), consumer.iter().len()), (Err(PopError::Empty), 0));
-                    assert_eq!(consumer.iter_mut().len(), 0);
                     let mut next = 0;
                     for count in [1, 2, 3, 4, 4, 3, 2, 1] {
                         let names: Vec<String> = (next..next + count).map(|number| number.to_string()).collect();
@@ -39,46 +35,6 @@ macro_rules! of_each_kind {
                         }
                         assert_eq!(consumer.first(), Err(PopError::Empty));
                     }
-                }
-            }
-
-            #[test]
-            fn changes_in_place_are_popped() {
-                for start in STARTS {
-                    let mut ring = $kind::Ring::<u64, CAPACITY>::starting_at(start);
-                    let (mut producer, mut consumer) = ring.split();
-                    assert_eq!(consumer.first_mut(), Err(PopError::Empty));
-                    for _ in 0..5 {
-                        (1..=3).for_each(|number| producer.push(number).unwrap());
-                        consumer.iter_mut().rev().for_each(|number| *number *= 10);
-                        *consumer.first_mut().unwrap() += 1;
-                        let mut chunk = consumer.peek(2).unwrap();
-                        *chunk.get_mut(1).unwrap() += 2;
-                        assert_eq!(chunk.get_mut(2), None);
-                        chunk.iter_mut().for_each(|number| *number *= 10);
-                        assert!(chunk.iter().eq(&[110, 220]));
-                        chunk.release(1);
-                        assert_eq!([(); 3].map(|()| consumer.pop().ok()), [Some(220), Some(30), None]);
-                    }
-                }
-            }
-
-            #[test]
-            fn a_value_replaced_in_place_is_dropped_once() {
-                let drops = Arc::default();
-                let counted = |number| Counted(number, Arc::clone(&drops));
-                for start in STARTS {
-                    let mut ring = $kind::Ring::<Counted, CAPACITY>::starting_at(start);
-                    let (mut producer, mut consumer) = ring.split();
-                    (0..4).for_each(|number| assert!(producer.push(counted(number)).is_ok()));
-                    consumer.iter_mut().for_each(|value| *value = counted(value.0 + 10));
-                    assert_eq!(drops.swap(0, SeqCst), 4);
-                    assert!(consumer.iter().map(|value| value.0).eq(10..14));
-                    drop(consumer.pop());
-                    assert_eq!(drops.swap(0, SeqCst), 1);
-                    drop((producer, consumer));
-                    drop(ring);
-                    assert_eq!(drops.swap(0, SeqCst), 3);
                 }
             }
 
@@ -106,18 +62,16 @@ of_each_kind! {
 }
 
 #[test]
-fn as_mut_slices_splits_at_the_wrap() {
+fn as_slices_splits_at_the_wrap() {
     for (start, first) in [(0, 3), (u64::MAX, 1), (u64::MAX - 1, 2), (1, 3), (2, 2), (3, 1)] {
         let mut ring = spsc::Ring::<u64, CAPACITY>::starting_at(start);
         let (mut producer, mut consumer) = ring.split();
-        assert_eq!(consumer.as_mut_slices(), Ok([&mut [][..], &mut []]));
+        assert_eq!(consumer.as_slices(), Ok([&[][..], &[]]));
         producer.push_slice(&[1, 2, 3]).unwrap();
         assert_eq!(consumer.as_slices().map(|runs| runs.map(<[u64]>::len)), Ok([first, 3 - first]));
-        consumer.as_mut_slices().unwrap().into_iter().flatten().for_each(|number| *number *= 10);
-        let mut chunk = consumer.peek(2).unwrap();
-        chunk.as_mut_slices().into_iter().flatten().for_each(|number| *number += 1);
-        assert_eq!(chunk.as_mut_slices().map(|run| run.len()), [first.min(2), 2 - first.min(2)]);
-        assert_eq!(consumer.as_slices().unwrap().concat(), [11, 21, 30]);
+        let chunk = consumer.peek(2).unwrap();
+        assert_eq!(chunk.as_slices().map(<[u64]>::len), [first.min(2), 2 - first.min(2)]);
+        assert_eq!(consumer.as_slices().unwrap().concat(), [1, 2, 3]);
     }
 }
 
@@ -134,7 +88,6 @@ fn iter_skips_leading_abandoned_slots() {
             producer.push(4).unwrap();
             assert_eq!(consumer.first(), Ok(&1));
             assert!(consumer.iter().eq(&[1, 2, 3]), "up to the next slot that was given up");
-            assert_eq!(consumer.first_mut(), Ok(&mut 1));
             assert_eq!([(); 5].map(|()| consumer.pop().ok()), [Some(1), Some(2), Some(3), Some(4), None]);
         }
     }
@@ -145,15 +98,12 @@ fn a_view_of_a_corrupt_ring_is_empty() {
     let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4).unwrap(), 0);
     let slots: [BareSlot<u64>; 4] = [1, 2, 3, 4].map(SlotCell::new);
     // SAFETY: initialised, and this consumer's only.
-    let mut consumer = unsafe { spsc::Consumer::<u64, Host>::new(&header, &header, NonNull::from(&slots).cast()) }.unwrap();
+    let consumer = unsafe { spsc::Consumer::<u64, Host>::new(&header, &header, NonNull::from(&slots).cast()) }.unwrap();
     for tail in [5, u64::MAX, 1 << 63] {
         Word::store(&header.producer.tail, tail);
         let corrupt = Corrupt { head: 0, tail, capacity: 4 };
         assert_eq!((consumer.first(), consumer.as_slices()), (Err(PopError::Corrupt(corrupt)), Err(corrupt)));
         assert_eq!(consumer.iter().len(), 0);
-        assert_eq!(consumer.iter_mut().len(), 0);
-        assert_eq!(consumer.first_mut(), Err(PopError::Corrupt(corrupt)));
-        assert_eq!(consumer.as_mut_slices(), Err(corrupt));
     }
     Word::store(&header.producer.tail, 4);
     assert!(consumer.iter().eq(&[1, 2, 3, 4]));

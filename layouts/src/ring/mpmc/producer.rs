@@ -105,6 +105,30 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
 }
 
 impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
+    /// Pushes a value; while the ring is full, takes the oldest message out and passes it to `lost`.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] with the value, while another handle holds the oldest slot.
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::mpmc::Ring;
+    ///
+    /// static RING: Ring<u64, 2> = Ring::new();
+    /// let (mut producer, mut consumer) = RING.split();
+    /// let mut lost = Vec::new();
+    /// for number in 0..5 {
+    ///     producer.force_push(number, |oldest| lost.push(oldest)).unwrap();
+    /// }
+    /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(3), Ok(4)));
+    /// assert_eq!(lost, [0, 1, 2]);
+    /// ```
+    #[doc(alias = "push_overwrite")]
+    pub fn force_push(&mut self, value: T, lost: impl FnMut(T)) -> Result<(), PushError<T, M::Corrupt>> {
+        overwrite(self, value, Self::push, Self::evict, lost)
+    }
+
     /// Takes the oldest message if the ring is full and no consumer has claimed it.
     pub fn evict(&mut self) -> Option<T> {
         let turns = &self.turns;
@@ -126,7 +150,54 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
     }
 }
 
+/// Pushes until there is room or nothing to evict.
+///
+/// After a failed push a consumer may release the oldest slot, so that `evict` finds a ring that is no longer full and returns nothing. A second push
+/// distinguishes this from a slot that a stalled handle holds: only the latter is an error.
+fn overwrite<E, T, C>(
+    end: &mut E,
+    mut value: T,
+    push: impl Fn(&mut E, T) -> Result<(), PushError<T, C>>,
+    evict: impl Fn(&mut E) -> Option<T>,
+    mut lost: impl FnMut(T),
+) -> Result<(), PushError<T, C>> {
+    let mut is_last_try = false;
+    loop {
+        match push(end, value) {
+            Err(PushError::Full(back)) => value = back,
+            outcome => return outcome,
+        }
+        match evict(end) {
+            Some(oldest) => {
+                is_last_try = false;
+                lost(oldest);
+            }
+            None if is_last_try => return Err(PushError::Full(value)),
+            None => is_last_try = true,
+        }
+    }
+}
+
 #[inline(always)]
 pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: usize) -> Option<(u64, usize)> {
     claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::convert::Infallible;
+
+    use super::overwrite;
+    use crate::ring::PushError;
+
+    #[test]
+    fn a_slot_released_after_the_failed_push_is_used() {
+        let full_once = |pushes: &mut u32, value: u8| {
+            *pushes += 1;
+            if *pushes == 1 { Err(PushError::Full(value)) } else { Ok(()) }
+        };
+        let mut pushes = 0;
+        assert_eq!(overwrite::<_, _, Infallible>(&mut pushes, 1, full_once, |_| None, |_| panic!("nothing is lost")), Ok(()));
+        assert_eq!(pushes, 2);
+    }
 }

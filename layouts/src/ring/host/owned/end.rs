@@ -23,7 +23,7 @@ use super::shared::{Held, Shared, Values};
 use crate::ring::error::{PopError, PushError, ReserveError};
 use crate::ring::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
 use crate::ring::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, lossy, mailbox, mpmc};
-use crate::ring::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
+use crate::ring::{End, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
 use crate::{Local, RingMessage};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
@@ -568,12 +568,6 @@ impl<E: Pop> Pop for Owned<E> {
     }
 }
 
-impl<E: Evict> Evict for Owned<E> {
-    fn evict(&mut self) -> Option<E::Item> {
-        self.end.evict()
-    }
-}
-
 impl<E: PushBytes> PushBytes for Owned<E> {
     #[inline]
     fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
@@ -613,14 +607,6 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
         f.debug_tuple("Owned").field(&self.end).finish()
     }
 }
-
-impl<E, F> PartialEq<Owned<F>> for Owned<E> {
-    fn eq(&self, other: &Owned<F>) -> bool {
-        Arc::ptr_eq(&self.ring.0, &other.ring.0)
-    }
-}
-
-impl<E> Eq for Owned<E> {}
 
 impl<E> Owned<E> {
     /// No borrow of the ring may escape the operation.
