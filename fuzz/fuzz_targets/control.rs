@@ -32,7 +32,7 @@ enum Step {
     Acknowledge(u32),
     Note(u8),
     Take(u64),
-    Answered(u64, u64),
+    Answered(u64),
     Beat(u64),
     Count(u64, u64, u64),
     Publish(u32, u32, u64),
@@ -180,8 +180,8 @@ fuzz_target!(|input: Input| {
                 device.take(count);
                 lines(12..13);
             }
-            Step::Answered(count, now_us) => {
-                device.answered(count, now_us);
+            Step::Answered(count) => {
+                device.answered(count);
                 lines(11..14);
             }
             Step::Beat(rounds) => {

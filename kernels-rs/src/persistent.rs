@@ -4,7 +4,7 @@
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all`.
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
 //!    before the next round. Then, and with each timed batch, the heartbeat is stored.
-//! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
+//! 4. Counters are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
 //!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving; while dry, again every [`TELEMETRY_NS`] until the host has popped all answers. A record while dry loads the host's index; others
@@ -44,7 +44,7 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, clock, heartbeat and telemetry, the host's only view of progress, are stored while there is work.
+    /// Whether counters, heartbeat and telemetry, the host's only view of progress, are stored while there is work.
     const ACCOUNTS: bool = true;
 
     /// Answers every message of a batch. Returns the number refused by this lane.
@@ -561,7 +561,7 @@ where
         self.times.count(taken, now_ns);
         self.times.due_after_ns = 0;
         self.settled = taken;
-        self.control.answered(messages, now_ns / 1000);
+        self.control.answered(messages);
         if unanswered > 0 {
             self.control.take(unanswered);
         }

@@ -73,8 +73,8 @@ pub struct ControlBlock<W = u64> {
     pub processed: W,
     /// Messages of the last batch that `processed` lacks. Device.
     pub in_flight: W,
-    /// Hybrid logical clock, see [`crate::clock`]. Device, with `processed`.
-    pub clock: W,
+    /// Zero. Device.
+    pub _device_reserved: W,
     /// Advances while the kernel runs, busy or idle. Device.
     pub heartbeat: W,
     /// The kernel's ABI hash. Device, at start.
@@ -96,7 +96,7 @@ crate::layout_table! {
     80  error: W, "device";
     88  processed: W, "device";
     96  in_flight: W, "device";
-    104 clock: W, "device";
+    104 _device_reserved: W, "none: zero";
     112 heartbeat: W, "device";
     120 abi_seen: W, "device, on start";
 }
@@ -118,7 +118,7 @@ pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
         error: block.error.load(),
         processed: block.processed.load(),
         in_flight: block.in_flight.load(),
-        clock: block.clock.load(),
+        _device_reserved: block._device_reserved.load(),
         heartbeat: block.heartbeat.load(),
         abi_seen: block.abi_seen.load(),
     }
@@ -188,7 +188,7 @@ impl fmt::Debug for ControlBlock<u64> {
             .field("error", &Packed(["count", "last"], count, Named(fault, last)))
             .field("processed", &self.processed)
             .field("in_flight", &self.in_flight)
-            .field("clock", &self.clock)
+            .field("_device_reserved", &self._device_reserved)
             .field("heartbeat", &self.heartbeat)
             .field("abi_seen", &format_args!("{:#x}", self.abi_seen))
             .finish()

@@ -2,12 +2,10 @@ use cust_core::DeviceCopy;
 
 use crate::region::RegionEntry;
 use crate::ring::{ConstantLine, ConsumerLine, ProducerLine};
-use crate::{BufferReference, ControlBlock, HybridClock, MessageHeader, RegionHeader, RingHeader, TelemetryBuffer};
+use crate::{BufferReference, ControlBlock, RegionHeader, RingHeader, TelemetryBuffer};
 
 // SAFETY: plain integers without padding or pointers.
 unsafe impl DeviceCopy for BufferReference {}
-// SAFETY: as above.
-unsafe impl DeviceCopy for MessageHeader {}
 
 macro_rules! words {
     ($($layout:ident)+) => {$(
@@ -16,4 +14,4 @@ macro_rules! words {
     )+};
 }
 
-words! { ConstantLine ConsumerLine ControlBlock HybridClock ProducerLine RegionEntry RegionHeader RingHeader TelemetryBuffer }
+words! { ConstantLine ConsumerLine ControlBlock ProducerLine RegionEntry RegionHeader RingHeader TelemetryBuffer }

@@ -40,7 +40,7 @@ mod by_hand {
                 f,
                 "ControlBlock {{ abi: {=u64:#x}, capabilities: {}, command: {{ sequence: {=u32}, command: {} }}, epoch: {=u64}, \
              input_ring: {=u64:#x}, output_ring: {=u64:#x}, telemetry: {=u64:#x}, state: {{ epoch: {=u32}, state: {} }}, \
-             command_seen: {=u64}, error: {{ count: {=u32}, last: {} }}, processed: {=u64}, in_flight: {=u64}, clock: {=u64}, \
+             command_seen: {=u64}, error: {{ count: {=u32}, last: {} }}, processed: {=u64}, in_flight: {=u64}, \
              heartbeat: {=u64}, abi_seen: {=u64:#x} }}",
                 self.abi,
                 Capabilities::from_bits_retain(self.capabilities),
@@ -57,7 +57,6 @@ mod by_hand {
                 fault,
                 self.processed,
                 self.in_flight,
-                self.clock,
                 self.heartbeat,
                 self.abi_seen,
             );

@@ -197,9 +197,8 @@ unsafe impl Counter for HostWord {
     }
 }
 
-const _: [LayoutDescriptor; 5] = [
+const _: [LayoutDescriptor; 4] = [
     <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
-    <crate::HybridClock<HostWord> as Layout>::DESCRIPTOR,
     <crate::TelemetryBuffer<HostWord> as Layout>::DESCRIPTOR,
     <crate::RingHeader<HostWord> as Layout>::DESCRIPTOR,
     <crate::RegionHeader<HostWord> as Layout>::DESCRIPTOR,

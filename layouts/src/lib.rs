@@ -44,7 +44,6 @@ pub mod align;
 pub mod attach;
 mod cache_line;
 mod check;
-pub mod clock;
 pub mod control;
 #[cfg(feature = "cust")]
 mod cust;
@@ -66,7 +65,6 @@ pub mod telemetry;
 pub mod watchdog;
 
 pub use cache_line::CacheLineAligned;
-pub use clock::HybridClock;
 pub use control::ControlBlock;
 pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, Shape, set_hash};
 pub use device_bytes::DeviceBytes;
@@ -74,7 +72,7 @@ pub use device_bytes::DeviceBytes;
 pub use host::{Host, HostWord, Local};
 pub use image::{Abi, Image};
 pub use machine::{Counter, Machine, RmwWord, SliceCell, SlotCell, Word};
-pub use message::{BufferReference, MessageHeader, RingMessage};
+pub use message::{BufferReference, RingMessage};
 pub use read_only::ReadOnly;
 pub use region::RegionHeader;
 pub use ring::{RingHeader, RingLayout};
@@ -85,8 +83,6 @@ pub use telemetry::TelemetryBuffer;
 pub const LAYOUTS: &[LayoutDescriptor] = &[
     <BufferReference as Layout>::DESCRIPTOR,
     <ControlBlock<u64> as Layout>::DESCRIPTOR,
-    <HybridClock<u64> as Layout>::DESCRIPTOR,
-    <MessageHeader as Layout>::DESCRIPTOR,
     <region::RegionEntry<u64> as Layout>::DESCRIPTOR,
     <RegionHeader<u64> as Layout>::DESCRIPTOR,
     <RingHeader<u64> as Layout>::DESCRIPTOR,

@@ -1,20 +1,12 @@
-//! [`RingMessage`]: types that a shared ring can carry, and [`MessageHeader`], an optional envelope.
+//! [`RingMessage`]: types that a shared ring can carry, and [`BufferReference`]: one for a part of a buffer.
 //!
 //! For a message of fixed size, derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]`; for bytes of any length, see
 //! [`ring::framed`](crate::ring::framed).
 
-#[cfg(feature = "checksum")]
-mod checksum;
-mod error;
-mod header;
 #[cfg(feature = "bytemuck")]
 mod pod;
 mod reference;
 
-#[cfg(feature = "checksum")]
-pub use checksum::{crc32c, crc32c_append};
-pub use error::HeaderError;
-pub use header::{Flags, MAGIC, MessageHeader, Priority};
 #[cfg(feature = "bytemuck")]
 pub use pod::PodMessage;
 pub use reference::{BufferReference, ReferenceError, ReferenceFlags};

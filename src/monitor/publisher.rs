@@ -172,7 +172,7 @@ fn store<const N: usize>(words: &[HostWord; N], values: [u64; N]) {
 
 const fn words(block: &ControlBlock<u64>) -> [u64; 16] {
     let &ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = block;
-    let &ControlBlock { state, command_seen, error, processed, in_flight, clock, heartbeat, abi_seen, .. } = block;
+    let &ControlBlock { state, command_seen, error, processed, in_flight, _device_reserved, heartbeat, abi_seen, .. } = block;
     [
         abi,
         capabilities,
@@ -187,7 +187,7 @@ const fn words(block: &ControlBlock<u64>) -> [u64; 16] {
         error,
         processed,
         in_flight,
-        clock,
+        _device_reserved,
         heartbeat,
         abi_seen,
     ]

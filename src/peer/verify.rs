@@ -1,4 +1,4 @@
-use ringmem_layouts::message::crc32c;
+use crc32c::crc32c;
 
 use super::Peers;
 use crate::backend::same_backend;

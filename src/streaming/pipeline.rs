@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use ringmem_layouts::message::crc32c_append;
+use crc32c::crc32c_append;
 
 use super::backoff::Backoff;
 use super::flight::{Flight, State};

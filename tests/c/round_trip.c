@@ -70,19 +70,7 @@ int main(void) {
         W(ControlBlock, abi), W(ControlBlock, capabilities), W(ControlBlock, command), W(ControlBlock, epoch);
         W(ControlBlock, input_ring), W(ControlBlock, output_ring), W(ControlBlock, telemetry), W(ControlBlock, _host_reserved);
         W(ControlBlock, state), W(ControlBlock, command_seen), W(ControlBlock, error), W(ControlBlock, processed);
-        W(ControlBlock, in_flight), W(ControlBlock, clock), W(ControlBlock, heartbeat), W(ControlBlock, abi_seen);
-        DONE
-    }
-    {
-        STRUCT(HybridClock)
-        W(HybridClock, last);
-        DONE
-    }
-    {
-        STRUCT(MessageHeader)
-        W(MessageHeader, magic), W(MessageHeader, flags), W(MessageHeader, id), W(MessageHeader, correlation);
-        W(MessageHeader, source), W(MessageHeader, destination), W(MessageHeader, kind), W(MessageHeader, payload_length);
-        W(MessageHeader, deadline), W(MessageHeader, timestamp), W(MessageHeader, checksum), W(MessageHeader, _reserved);
+        W(ControlBlock, in_flight), W(ControlBlock, _device_reserved), W(ControlBlock, heartbeat), W(ControlBlock, abi_seen);
         DONE
     }
     {

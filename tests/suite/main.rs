@@ -17,7 +17,6 @@ mod buffers;
 mod cache;
 mod channel;
 mod chunked;
-mod clock;
 mod conformance;
 mod copy;
 mod describe;

@@ -78,7 +78,7 @@ fn every_figure_is_exported_under_its_own_name() {
     });
     let mut control = ControlBlock::<u64>::new_zeroed();
     control.state = 501 << 32 | control::State::Paused as u64;
-    (control.processed, control.in_flight, control.heartbeat, control.clock) = (502, 503, 505, 506);
+    (control.processed, control.in_flight, control.heartbeat) = (502, 503, 505);
     control.error = 504 << 32 | 1;
     let telemetry = TelemetryBuffer {
         sequence: 510,

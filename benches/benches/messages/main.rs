@@ -1,15 +1,11 @@
-//! `cargo bench -p ringmem-benches --bench messages -- [--json] [--quick] [NAME]...`: message headers,
-//! stamps, telemetry and control words on the host.
+//! `cargo bench -p ringmem-benches --bench messages -- [--json] [--quick] [NAME]...`: telemetry and control words on the host.
 
-mod clock;
-mod header;
 mod words;
 
 use ringmem_benches::{Wanted, run};
 
 fn main() {
-    let groups = [clock::workloads(), header::workloads(), words::workloads()];
-    run("messages", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+    run("messages", &Wanted::from_args(), &words::workloads());
 }
 
 fn each(messages: u64, mut work: impl FnMut(u64)) -> f64 {

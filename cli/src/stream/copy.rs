@@ -3,11 +3,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crc32c::crc32c_append;
 use ringmem::Image;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Options;
-use ringmem::message::crc32c_append;
 use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
 use ringmem_kernels::transform::{Applied, Apply, Operation};

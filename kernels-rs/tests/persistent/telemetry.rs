@@ -120,25 +120,3 @@ fn the_heartbeat_counts_idle_rounds_and_batches() {
     assert!(heartbeat + BEAT_ROUNDS >= rounds, "{heartbeat}, {rounds}");
     assert!(heartbeat <= rounds || !SLEEPS_IN_EACH_DRY_ROUND, "{heartbeat}, {rounds}");
 }
-
-#[test]
-fn the_logical_clock_advances_while_time_stands_still() {
-    let shape = Shape { batch: 1, ..Shape::default() };
-    let memory = shape.memory::<Echo, Echo>();
-    let device = Device::with_manual_clock([memory.range()]);
-    device.advance(5_000_000);
-    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    rig.run_image("echo", &[], &device, |rig| {
-        rig.command(Command::ACTIVATE);
-        let mut last = 0;
-        for id in 0..100 {
-            rig.send(message(id));
-            assert_eq!(rig.receive(), message(id));
-            let clock = || rig.snapshot().clock;
-            until("the batch is stamped", || clock() > last);
-            assert_eq!(clock() >> ringmem_layouts::clock::COUNTER_BITS, 5_001, "microseconds of the kernel's clock");
-            last = clock();
-        }
-        rig.command(Command::TERMINATE);
-    });
-}

@@ -30,7 +30,6 @@ pub struct DeviceSide<'a, W> {
     pub(super) state: State,
     faults: u32,
     processed: u64,
-    clock: u64,
 }
 
 impl<'a, W: Word> DeviceSide<'a, W> {
@@ -42,7 +41,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
     pub unsafe fn attach(block: &'a Shared<W>, epoch: u32) -> Self {
         // SYNC POINT: block seen. Pairs with HostSide::prepare.
         let _ = block.state.load_acquire();
-        Self { block, epoch, state: State::Created, faults: 0, processed: 0, clock: 0 }
+        Self { block, epoch, state: State::Created, faults: 0, processed: 0 }
     }
 
     /// Writes the kernel's ABI hash; returns whether the host expects it.
@@ -121,13 +120,11 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.in_flight.word().store(count);
     }
 
-    /// Counts processed messages, at `now_us` microseconds of the kernel's clock.
-    pub fn answered(&mut self, count: u64, now_us: u64) {
+    /// Counts processed messages.
+    pub fn answered(&mut self, count: u64) {
         self.processed = self.processed.wrapping_add(count);
-        self.clock = crate::clock::tick(self.clock, now_us);
         self.block.processed.word().store(self.processed);
         self.block.in_flight.word().store(0);
-        self.block.clock.word().store(self.clock);
     }
 
     /// Returns the number of processed messages.

@@ -78,7 +78,7 @@ impl<'a, W: Word> HostSide<'a, W> {
         block.output_ring.word().store(launch.output_ring);
         block.telemetry.word().store(launch.telemetry);
         block._host_reserved.word().store(0);
-        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block.clock, &block.heartbeat, &block.abi_seen]
+        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block._device_reserved, &block.heartbeat, &block.abi_seen]
         {
             word.word().store(0);
         }

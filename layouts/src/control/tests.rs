@@ -69,7 +69,7 @@ fn host_and_device_write_only_their_own_line() {
     device.enter(State::Ready);
     device.acknowledge(1);
     device.note(Fault::Ring);
-    device.answered(4, 9);
+    device.answered(4);
     device.take(2);
     device.beat(1);
     let lived = host.snapshot();
@@ -87,7 +87,7 @@ fn a_new_launch_resets_the_block() {
     device.enter(State::Faulted);
     device.note(Fault::Panic);
     device.beat(1);
-    device.answered(1, 1);
+    device.answered(1);
     device.take(2);
     device.acknowledge(1);
     let (again, _) = hands(&block);

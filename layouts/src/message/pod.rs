@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{BufferReference, MessageHeader, RingMessage};
+use super::{BufferReference, RingMessage};
 use crate::region::{RegionEntry, RegionHeader};
 use crate::ring::{ConstantLine, ConsumerLine, ProducerLine};
-use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescriptor, RingHeader, Shape, TelemetryBuffer};
+use crate::{AbiHash, ControlBlock, DeviceBytes, Layout, LayoutDescriptor, RingHeader, Shape, TelemetryBuffer};
 
 /// A `Pod` type of any crate, as a message of a shared ring or as a field of a struct with `SharedLayout`.
 ///
@@ -76,7 +76,7 @@ macro_rules! pods {
 }
 
 pods! {
-    BufferReference, ControlBlock<u64>, HybridClock<u64>, MessageHeader, RegionEntry<u64>, RegionHeader<u64>, RingHeader<u64>, ConstantLine<u64>,
+    BufferReference, ControlBlock<u64>, RegionEntry<u64>, RegionHeader<u64>, RingHeader<u64>, ConstantLine<u64>,
     ConsumerLine<u64>, ProducerLine<u64>, TelemetryBuffer<u64>
 }
 

@@ -144,7 +144,7 @@ impl<const WEAK: u8> Block<WEAK> {
             error: zero(),
             processed: zero(),
             in_flight: zero(),
-            clock: zero(),
+            _device_reserved: zero(),
             heartbeat: zero(),
             abi_seen: zero(),
         };

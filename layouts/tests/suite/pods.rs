@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::message::PodMessage;
 use ringmem_layouts::ring::{BareSlot, spsc};
-use ringmem_layouts::{DeviceBytes, Host, HostWord, Layout, MessageHeader, RingHeader, RingLayout, RingMessage, SharedLayout, SlotCell};
+use ringmem_layouts::{BufferReference, DeviceBytes, Host, HostWord, Layout, RingHeader, RingLayout, RingMessage, SharedLayout, SlotCell};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
@@ -68,8 +68,8 @@ fn mismatched_pod_messages_are_errors() {
 
 #[test]
 fn layouts_cast_to_bytes_and_back() {
-    let header = MessageHeader::new(7).with_id(1);
-    assert_eq!(bytemuck::pod_read_unaligned::<MessageHeader>(bytemuck::bytes_of(&header)), header);
+    let reference = BufferReference::new::<u32>(7, 1, 2..4);
+    assert_eq!(bytemuck::pod_read_unaligned::<BufferReference>(bytemuck::bytes_of(&reference)), reference);
     let snapshot: RingHeader = Zeroable::zeroed();
     assert_eq!(bytemuck::cast_slice::<_, u64>(&[snapshot; 2]), [0; 96]);
 }
