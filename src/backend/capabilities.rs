@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// Largest alignment, in bytes.
     pub largest_align: u64,
-    /// Other devices whose memory it can [access](super::Extension::set_peer).
+    /// Other devices whose memory it can [access](super::Backend::set_peer).
     pub peers: Vec<u32>,
 }
 

@@ -13,7 +13,6 @@ mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod ended;
-mod extension;
 mod failures;
 pub(crate) mod fill;
 pub mod host;
@@ -27,9 +26,11 @@ pub(crate) mod watch;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use ringmem_layouts::{Abi, Image};
 
@@ -37,7 +38,6 @@ use crate::Result;
 
 pub use block::{Block, DeviceAddress, MemoryLocation, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
-pub use extension::Extension;
 pub use fill::Fill;
 pub(crate) use operation::entry;
 pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
@@ -65,6 +65,7 @@ pub use ticket::{StreamId, Ticket, Uses};
 /// assert_eq!(emptiest(&*backend), Some(1));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[allow(unused_variables, reason = "the defaults of optional methods ignore their arguments")]
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the backend's number, from [`next_id`].
     fn id(&self) -> u64;
@@ -269,16 +270,105 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Drops a value after its uses; with a freed block `beyond`, also after [its memory is free](Extension::is_deferred). The drop must
-    /// not block, since [`Extension::free_deferred`] waits for it.
+    /// Drops a value after its uses; with a freed block `beyond`, also after [its memory is free](Self::is_deferred). The drop must
+    /// not block, since [`free_deferred`](Self::free_deferred) waits for it.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
     /// Counts an error that a destructor cannot return.
     fn unreported(&self, error: crate::Error);
 
-    /// Returns the optional features; none by default.
-    fn extension(&self) -> &dyn Extension {
-        &()
+    // Optional: each has a default for a backend that lacks it.
+
+    /// Returns the ns since an unspecified start, of the process's or simulated clock.
+    fn now_ns(&self) -> u64 {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Like [`mark`](Self::mark), but timed, if the backend supports it. Release it with [`forget`](Self::forget).
+    /// [Waiting](Self::wait) returns the stream's first unreported error.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark`](Self::mark).
+    fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
+        Ok(None)
+    }
+
+    /// Returns the time between recorded tickets of any streams; zero if `to` came first.
+    ///
+    /// # Errors
+    ///
+    /// [`Operation`](crate::Error::Operation) for a ticket not reached, or failed; [`Unsupported`](crate::Error::Unsupported) unless recorded.
+    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        Err(crate::Error::Unsupported { what: "the time of a ticket without a recorded event" })
+    }
+
+    /// Releases the timestamp of a recorded ticket.
+    fn forget(&self, ticket: Ticket) {}
+
+    /// Wakes a task when a ticket is reached, without further calls.
+    ///
+    /// # Errors
+    ///
+    /// The waker, if the backend cannot.
+    fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
+        Err(waker)
+    }
+
+    /// Returns true if freeing this live block now would be deferred: it would synchronise with a kernel.
+    fn defers_free(&self, block: &Block) -> bool {
+        false
+    }
+
+    /// Returns true if a freed, unused block, or one around it, is not free yet: its free is [deferred](Self::defers_free), or a
+    /// [kept](Self::keep) value lives.
+    fn is_deferred(&self, block: &Block) -> bool {
+        false
+    }
+
+    /// Frees deferred blocks and drops kept values that are due.
+    fn free_deferred(&self) {}
+
+    /// Returns the bytes of the longest free range of a device's memory, if known, as if the ranges `freeable`, by address and size, were freed.
+    ///
+    /// A device that maps its memory page by page has none: there, any free bytes serve an allocation.
+    fn largest_free(&self, device: u32, freeable: &[(DeviceAddress, u64)]) -> Option<u64> {
+        None
+    }
+
+    /// Returns the memory that failed operations left invalid, if tracked; operations check and update it at execution, on
+    /// CUDA at queueing.
+    fn taints(&self) -> Option<&Taints> {
+        None
+    }
+
+    /// Checks that the host may access a managed block now.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](crate::Error::Busy) under a kernel without [`concurrent_managed_access`](Capabilities::concurrent_managed_access).
+    fn host_access(&self, block: &Block) -> Result<()> {
+        Ok(())
+    }
+
+    /// Queues the move of managed memory to a device or the host: a hint.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) for a device without prefetches or other memory; as [`copy`](Self::copy).
+    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        Err(crate::Error::Unsupported { what: "a prefetch" })
+    }
+
+    /// Enables or disables a device's access to another's memory; before disabling, wait for its uses.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice); [`Unsupported`](crate::Error::Unsupported) for other [peers](Capabilities::peers); the driver's
+    /// error.
+    fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
+        if device == peer { Ok(()) } else { Err(crate::Error::Unsupported { what: "peer access between these devices" }) }
     }
 }
 

@@ -93,7 +93,7 @@ pub struct Copy {
 /// let backend = HostBackend::builder().build()?;
 /// let (stream, buffer) = (Stream::new(&backend, 0)?, UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 5000)?);
 /// let address = buffer.device_address().expect("it has bytes");
-/// backend.extension().prefetch(&Prefetch { address, bytes: 5000, to: Some(0) }, stream.id())?;
+/// backend.prefetch(&Prefetch { address, bytes: 5000, to: Some(0) }, stream.id())?;
 /// stream.synchronize()?;
 /// assert_eq!(backend.counters().prefetches.bytes, 5000);
 /// # Ok::<(), ringmem::Error>(())

@@ -132,8 +132,7 @@ mod tests {
         let dynamic = Arc::clone(&backend).erased();
         for _ in 0..3 {
             let held = gate.lock().expect("nobody panicked");
-            let (ticket, task) =
-                (backend.extension().record(stream.id()).expect("it is queued").expect("timed"), Arc::new(Task::default()));
+            let (ticket, task) = (backend.record(stream.id()).expect("it is queued").expect("timed"), Arc::new(Task::default()));
             watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::new(Panics)));
             watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::clone(&task)));
             thread::sleep(MOST * 5);

@@ -60,7 +60,7 @@ pub struct Bandwidth {
 /// The fastest counts: other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures single copies of `bytes` bytes between host and device, by [`Extension::now_ns`](crate::backend::Extension::now_ns).
+/// Measures single copies of `bytes` bytes between host and device, by [`Backend::now_ns`](crate::backend::Backend::now_ns).
 ///
 /// # Errors
 ///
@@ -90,9 +90,9 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
     let mut both = (from, to);
     let mut least = u64::MAX;
     for time in 0..=TIMES {
-        let begun = backend.extension().now_ns();
+        let begun = backend.now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
-        let took = backend.extension().now_ns().saturating_sub(begun);
+        let took = backend.now_ns().saturating_sub(begun);
         // The first copy includes page faults.
         if time > 0 {
             least = least.min(took);

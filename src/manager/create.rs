@@ -58,7 +58,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// Returns whether a buffer of `bytes` bytes could be created now. It allocates such a block and frees it, which takes as long as
     /// [`create`](Self::create).
     ///
-    /// If a running kernel [defers](crate::backend::Extension::defers_free) the free, the bytes count until it ends; a [`Pool`](crate::pool::Pool)
+    /// If a running kernel [defers](crate::backend::Backend::defers_free) the free, the bytes count until it ends; a [`Pool`](crate::pool::Pool)
     /// defers none. To keep bytes, use [`reserve`](Self::reserve).
     #[must_use]
     #[track_caller]

@@ -71,7 +71,7 @@ impl<M: Memory> Drop for Held<M> {
 impl Drop for Freed {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
-        if !self.uses.is_empty() || self.backend.extension().is_deferred(&self.block) {
+        if !self.uses.is_empty() || self.backend.is_deferred(&self.block) {
             self.backend.keep(Box::new(reservation), &self.uses, Some(&self.block));
         }
     }

@@ -280,7 +280,7 @@ impl<M: Memory> MemoryManager<M> {
             return Statistics::default();
         }
         let Shared { names, memory, budget, counts, guard, .. } = &*self.shared;
-        memory.backend().extension().free_deferred();
+        memory.backend().free_deferred();
         let (all, look) = (names.all(), self.shared.look());
         all.iter().for_each(|metadata| metadata.look(look));
         let now = self.shared.now();
@@ -319,7 +319,7 @@ impl<M: Memory> Shared<M> {
     /// Includes bytes of pending frees.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
-            self.memory.backend().extension().free_deferred();
+            self.memory.backend().free_deferred();
             self.budget.reserve(bytes)
         })
     }

@@ -67,7 +67,7 @@ impl<M: Memory> Arena<M> {
     /// Returns the free bytes, perhaps fragmented.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.backend().extension().free_deferred();
+        self.backend().free_deferred();
         self.shared.free_list().free()
     }
 }
@@ -105,7 +105,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
         // Includes deferred frees.
         let taken = take().or_else(|_| {
-            self.backend().extension().free_deferred();
+            self.backend().free_deferred();
             take()
         });
         let offset =

@@ -120,7 +120,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     #[cold]
     #[inline(never)]
     fn reuse(memory: &M, place: Option<Place>, bytes: u64, ready: Option<Ticket>) {
-        let (Some(taints), Some(place)) = (memory.backend().extension().taints(), place) else { return };
+        let (Some(taints), Some(place)) = (memory.backend().taints(), place) else { return };
         taints.remove(place, bytes);
         if let Some(ready) = ready {
             taints.reuse(place, bytes, ready, |ticket| memory.backend().reached(ticket));
@@ -329,7 +329,7 @@ impl<T, M: Memory> Buffer<T, M> {
     fn with_taints(&self, change: impl FnOnce(&Taints, Place, u64)) {
         // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
-        if let (Some(taints), Some(place)) = (self.memory.backend().extension().taints(), place) {
+        if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
             change(taints, place, self.block.bytes as u64);
         }
     }

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 ///
 /// 1. [`used`](Self::used) never exceeds the limit.
 /// 2. A block counts until its bytes can be reused: its uses are complete, and the backend no longer
-///    [defers](crate::backend::Extension::defers_free) its free.
+///    [defers](crate::backend::Backend::defers_free) its free.
 /// 3. The requested size counts. An upstream [`Aligned`](super::Aligned) may take more.
 ///
 /// ```
@@ -58,7 +58,7 @@ impl<M: Memory> Limited<M> {
     /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.shared.memory.backend().extension().free_deferred();
+        self.shared.memory.backend().free_deferred();
         self.shared.budget.used()
     }
 
@@ -88,7 +88,7 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         let Shared { memory, budget } = &*self.shared;
         let bytes = layout.size() as u64;
         budget.take(bytes).or_else(|_| {
-            memory.backend().extension().free_deferred();
+            memory.backend().free_deferred();
             budget.take(bytes)
         })?;
         let taken = Taken { budget, bytes };
@@ -103,7 +103,7 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         let mut outcome = Ok(());
         let give = |_| {
             let backend = memory.backend();
-            if uses.is_empty() && !backend.extension().is_deferred(&left) {
+            if uses.is_empty() && !backend.is_deferred(&left) {
                 budget.give(bytes);
             } else {
                 backend.keep(Box::new(budget.taken(bytes)), uses, Some(&left));

@@ -53,7 +53,7 @@ impl<M: Memory> Prefetching<M> {
             backend.after(ready, id)?;
         }
         let prefetch = Prefetch { address, bytes: block.layout.size() as u64, to: self.to };
-        Ok(Some(Uses::of(backend.extension().prefetch(&prefetch, id)?)))
+        Ok(Some(Uses::of(backend.prefetch(&prefetch, id)?)))
     }
 
     fn give_back(&self, block: &Block) {

@@ -94,12 +94,12 @@ impl<'a, M: Memory> View<'a, M> {
             self.settle()?;
         }
         let (place, bytes) = (Place::Host(first), bytes as u64);
-        let taints = if Taints::are_none() { None } else { backend.extension().taints() };
+        let taints = if Taints::are_none() { None } else { backend.taints() };
         if let (Contents::Kept, Some(taints)) = (contents, taints) {
             taints.check(place, bytes)?;
         }
         if self.block.location() == MemoryLocation::Unified {
-            backend.extension().host_access(&self.block.block())?;
+            backend.host_access(&self.block.block())?;
         }
         if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
             taints.remove(place, bytes);

@@ -200,7 +200,7 @@ impl Peers {
         if from == to || self.is_enabled(from, to) == enabled {
             return Ok(());
         }
-        self.backend.extension().set_peer(from, to, enabled)?;
+        self.backend.set_peer(from, to, enabled)?;
         self.enabled.set(from, to, enabled);
         Ok(())
     }

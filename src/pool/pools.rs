@@ -170,7 +170,7 @@ impl Pools {
     }
 
     /// Returns a [batch size](config::batch_size_hint) in bytes for one buffer. It counts the longest free range: of a slab, or of a new slab within the
-    /// limit and the device's [longest free range](crate::backend::Extension::largest_free). Takes time in proportion to the parts of the slabs.
+    /// limit and the device's [longest free range](crate::backend::Backend::largest_free). Takes time in proportion to the parts of the slabs.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Pools {
         let reserved = self.device.statistics().reserved_bytes;
         let within = limit.saturating_sub(reserved.saturating_sub(empty_bytes));
         let on_device = self.backend().memory_info(self.ordinal())?.map_or(u64::MAX, |info| info.free.saturating_add(empty_bytes));
-        let in_a_row = self.backend().extension().largest_free(self.ordinal(), &empty).unwrap_or(u64::MAX);
+        let in_a_row = self.backend().largest_free(self.ordinal(), &empty).unwrap_or(u64::MAX);
         Ok(config::batch_size_hint(requested, in_slabs.max(within.min(on_device).min(in_a_row))))
     }
 

@@ -138,5 +138,5 @@ unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     // SAFETY: the caller's promise.
     let copy = || unsafe { backend.copy_now(&Copy { to: to_place, from: from_place, bytes }) };
     // Invalid contents stay invalid.
-    backend.extension().taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))
+    backend.taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))
 }

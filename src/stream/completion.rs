@@ -104,7 +104,7 @@ impl Listener {
             None => {
                 let bell = Arc::new(Bell { waker: Mutex::new(waker) });
                 self.bell = Arc::downgrade(&bell);
-                if let Err(waker) = backend.extension().notify(ticket, Waker::from(bell)) {
+                if let Err(waker) = backend.notify(ticket, Waker::from(bell)) {
                     watch(Arc::clone(backend), ticket, waker);
                 }
             }

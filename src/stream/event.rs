@@ -56,7 +56,7 @@ impl Stream {
 }
 
 pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> {
-    match backend.extension().record(stream)? {
+    match backend.record(stream)? {
         Some(ticket) => Ok(ticket),
         None => backend.mark(stream),
     }
@@ -107,13 +107,13 @@ impl Event {
     /// [`Unsupported`](crate::Error::Unsupported) without timed events.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;
-        self.stream.backend().extension().elapsed(earlier.ticket, self.ticket)
+        self.stream.backend().elapsed(earlier.ticket, self.ticket)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.stream.backend().extension().forget(self.ticket);
+        self.stream.backend().forget(self.ticket);
     }
 }
 

@@ -249,7 +249,7 @@ impl<'a> Moment<'a> {
 
 impl Drop for Moment<'_> {
     fn drop(&mut self) {
-        self.backend.extension().forget(self.ticket);
+        self.backend.forget(self.ticket);
     }
 }
 
@@ -296,7 +296,7 @@ impl Timing<'_> {
 impl Books {
     fn settle(&mut self, backend: &dyn Backend) {
         while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
-            match (backend.extension().elapsed(open.begin, open.end), open.work) {
+            match (backend.elapsed(open.begin, open.end), open.work) {
                 (Ok(took), Work::Bytes(kind, bytes)) => self.metrics.of(kind).add(bytes, took),
                 (Ok(took), Work::Kernel) => self.metrics.kernels.add(took),
                 (Err(_), _) => self.metrics.lost += 1,
@@ -308,7 +308,7 @@ impl Books {
 
 impl Open {
     fn forget(&self, backend: &dyn Backend) {
-        backend.extension().forget(self.begin);
-        backend.extension().forget(self.end);
+        backend.forget(self.begin);
+        backend.forget(self.end);
     }
 }

@@ -136,8 +136,7 @@ impl Stream {
             self.owns(buffer.memory())?;
             let Some(address) = buffer.device_address() else { return Ok(None) };
             let prefetch = Prefetch { address, bytes: buffer.size_bytes() as u64, to };
-            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.extension().prefetch(&prefetch, id))
-                .map(Some)
+            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.prefetch(&prefetch, id)).map(Some)
         })();
         self.pending(queued, buffer)
     }

@@ -123,7 +123,7 @@ alone! {
             let expected = if stream_ordered { 10 } else { 20 };
             assert_eq!(backend.waiting() - before, expected);
             channel.close().expect("it ends as told");
-            backend.extension().free_deferred();
+            backend.free_deferred();
             rig::eventually("all is freed, perhaps by another thread", || backend.waiting() == 0);
         }
     }

@@ -193,19 +193,19 @@ lacking! {
     fn without_peer_enabling_no_peer_is_listed() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.extension().set_peer(0, 1, true), "peer access");
+        unsupported(backend.set_peer(0, 1, true), "peer access");
     }
 
     fn without_the_peer_query_no_peer_is_listed() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.extension().set_peer(0, 1, true), "peer access");
+        unsupported(backend.set_peer(0, 1, true), "peer access");
     }
 
     fn without_peer_disabling_a_peer_stays_enabled() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
-        backend.extension().set_peer(0, 1, true).expect("it can");
-        unsupported(backend.extension().set_peer(0, 1, false), "cuCtxDisablePeerAccess");
+        backend.set_peer(0, 1, true).expect("it can");
+        unsupported(backend.set_peer(0, 1, false), "cuCtxDisablePeerAccess");
         assert_eq!((backend.counters().peer_enables, backend.counters().peer_disables), (1, 0));
     }
 

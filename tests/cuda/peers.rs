@@ -21,20 +21,20 @@ alone! {
         unsafe { backend.copy_now(&copy) }.expect("a copy");
         let counters = backend.counters();
         assert_eq!((counters.peer_copies.count, counters.downloads.count, counters.uploads.count), (0, 1, 3), "over the host");
-        backend.extension().set_peer(0, 1, true).expect("it is listed");
-        backend.extension().set_peer(0, 1, true).expect("again is nothing");
-        backend.extension().set_peer(0, 0, true).expect("itself is nothing");
+        backend.set_peer(0, 1, true).expect("it is listed");
+        backend.set_peer(0, 1, true).expect("again is nothing");
+        backend.set_peer(0, 0, true).expect("itself is nothing");
         assert_eq!((double.calls("cuCtxEnablePeerAccess"), backend.counters().peer_enables), (1, 1));
-        assert!(matches!(backend.extension().set_peer(1, 0, true), Err(Error::Unsupported { .. })));
-        assert!(matches!(backend.extension().set_peer(0, 3, true), Err(Error::NoDevice { asked: 3, devices: 3 })));
+        assert!(matches!(backend.set_peer(1, 0, true), Err(Error::Unsupported { .. })));
+        assert!(matches!(backend.set_peer(0, 3, true), Err(Error::NoDevice { asked: 3, devices: 3 })));
         let stream = Stream::new(&backend, 1).expect("a stream");
         // SAFETY: as above; waited for.
         let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!(backend.counters().peer_copies.count, 1);
         assert_eq!(to.to_vec().expect("a copy"), [5; 1000]);
-        backend.extension().set_peer(0, 1, false).expect("it was enabled");
-        backend.extension().set_peer(0, 1, false).expect("again is nothing");
+        backend.set_peer(0, 1, false).expect("it was enabled");
+        backend.set_peer(0, 1, false).expect("again is nothing");
         assert_eq!((double.calls("cuCtxDisablePeerAccess"), backend.counters().peer_disables), (1, 1));
     }
 

@@ -94,7 +94,7 @@ fn drops_the_backend_under_a_kernel() {
         assert!(begun.elapsed() < rig::LIMIT, "the kernel does not run");
         thread::yield_now();
     }
-    backend.extension().record(stream).expect("a timed event");
+    backend.record(stream).expect("a timed event");
     let [_, waiting, _] = listed();
     let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
     let before = calls();

@@ -298,7 +298,7 @@ fn an_arena_reuses_blocks_after_their_uses() {
     assert_eq!(arena.free_bytes(), 24, "the copy still uses the place");
     held.let_go();
     stream.synchronize().expect("it ends");
-    eventually("the backend has dropped what it kept for the place", || !backend.extension().is_deferred(&place));
+    eventually("the backend has dropped what it kept for the place", || !backend.is_deferred(&place));
     assert_eq!(arena.free_bytes(), 624, "the place is free");
     assert_eq!(buffer(600).expect("room again").device_address().map(|address| address.get()), Some(base));
     drop(arena);

@@ -204,7 +204,7 @@ fn an_arena_waits_for_a_pending_free() {
     let shut = Arc::new(Shut(Mutex::default()));
     let gate = shut.0.lock().expect("nobody panicked");
     let ticket = backend.mark(stream.id()).expect("a live stream");
-    backend.extension().notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
+    backend.notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
     drop(buffer);
     held.let_go();
     stream.synchronize().expect("nothing failed");

@@ -222,9 +222,9 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
 fn record(times: u64) -> f64 {
     let forget = |rig: &'static Rig, tickets: Vec<Ticket>| {
         over(rig, tickets.clone());
-        tickets.into_iter().for_each(|ticket| rig.backend.extension().forget(ticket));
+        tickets.into_iter().for_each(|ticket| rig.backend.forget(ticket));
     };
-    queued(times, |rig| rig.backend.extension().record(rig.stream).expect("queued").expect("timed"), forget)
+    queued(times, |rig| rig.backend.record(rig.stream).expect("queued").expect("timed"), forget)
 }
 
 fn bare_record(times: u64) -> f64 {

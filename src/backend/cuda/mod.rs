@@ -32,7 +32,6 @@ mod deferred;
 mod device;
 mod driver;
 mod event;
-mod extension;
 mod facts;
 mod fill;
 mod functions;

@@ -36,7 +36,7 @@ pub enum Verb {
     Fill,
     /// [`publish`](crate::backend::Backend::publish) and [`publish_now`](crate::backend::Backend::publish_now).
     Publish,
-    /// [`prefetch`](crate::backend::Extension::prefetch).
+    /// [`prefetch`](crate::backend::Backend::prefetch).
     Prefetch,
     /// [`launch`](crate::backend::Backend::launch).
     Launch,
@@ -52,13 +52,13 @@ pub enum Verb {
     Synchronize,
     /// [`load`](crate::backend::Backend::load).
     Load,
-    /// [`set_peer`](crate::backend::Extension::set_peer), to enable.
+    /// [`set_peer`](crate::backend::Backend::set_peer), to enable.
     EnablePeer,
-    /// [`set_peer`](crate::backend::Extension::set_peer), to disable.
+    /// [`set_peer`](crate::backend::Backend::set_peer), to disable.
     DisablePeer,
-    /// [`host_access`](crate::backend::Extension::host_access) to managed memory.
+    /// [`host_access`](crate::backend::Backend::host_access) to managed memory.
     HostAccess,
-    /// [`record`](crate::backend::Extension::record).
+    /// [`record`](crate::backend::Backend::record).
     Record,
 }
 

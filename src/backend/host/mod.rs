@@ -15,7 +15,6 @@ mod arena;
 mod backend;
 mod builder;
 mod deferred;
-mod extension;
 mod faults;
 mod link;
 mod log;

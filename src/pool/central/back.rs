@@ -124,8 +124,7 @@ impl<M: Memory> Central<M> {
         let backend = self.memory.backend();
         let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
         let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
-        let (gone, left): (Vec<_>, Vec<_>) =
-            leaving.into_iter().partition(|(uses, block)| is_over(uses) && !backend.extension().is_deferred(block));
+        let (gone, left): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|(uses, block)| is_over(uses) && !backend.is_deferred(block));
         let mut state = self.lock();
         let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
         state.pending = open;

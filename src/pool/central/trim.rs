@@ -66,8 +66,7 @@ impl<M: Memory> Central<M> {
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
         let empty: Vec<(u32, Block)> = self.settled().empty_slabs().map(empty).collect();
         let count = empty.len();
-        let going: HashSet<u32> =
-            empty.into_iter().filter(|(_, block)| !backend.extension().defers_free(block)).map(|(number, _)| number).collect();
+        let going: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.defers_free(block)).map(|(number, _)| number).collect();
         let has_others = going.len() < count;
         (going, has_others)
     }

@@ -183,15 +183,14 @@ fn a_default_copy_precedes_its_published_word() {
 fn defaults_reject_features_that_a_backend_lacks() {
     let backend = minimal();
     let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
-    let extension = backend.extension();
-    assert!(!backend.is_simulated() && extension.taints().is_none());
-    assert!(!extension.defers_free(&block) && !extension.is_deferred(&block));
-    extension.host_access(&block).expect("nothing is in the way");
+    assert!(!backend.is_simulated() && backend.taints().is_none());
+    assert!(!backend.defers_free(&block) && !backend.is_deferred(&block));
+    backend.host_access(&block).expect("nothing is in the way");
     let prefetch = Prefetch { address: block.device_address.expect("pinned"), bytes: 16, to: Some(0) };
-    assert!(matches!(extension.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
+    assert!(matches!(backend.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
     for enabled in [true, false] {
-        extension.set_peer(0, 0, enabled).expect("a device reaches itself");
-        assert!(matches!(extension.set_peer(0, 1, enabled), Err(Error::Unsupported { .. })));
+        backend.set_peer(0, 0, enabled).expect("a device reaches itself");
+        assert!(matches!(backend.set_peer(0, 1, enabled), Err(Error::Unsupported { .. })));
     }
     let mut peers = Peers::new(Pinned::new(&backend, 0)).expect("streams");
     for set in [Peers::enable, Peers::disable] {
@@ -199,15 +198,15 @@ fn defaults_reject_features_that_a_backend_lacks() {
         assert!(matches!(set(&mut peers, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
         assert!(matches!(set(&mut peers, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
     }
-    assert!(extension.record(stream).expect("no event").is_none());
+    assert!(backend.record(stream).expect("no event").is_none());
     let timed = Stream::new(&backend, 0).expect("device 0");
     let event = timed.record().expect("a mark");
     event.wait().expect("nothing failed");
     assert!(matches!(event.elapsed_since(&event), Err(Error::Unsupported { .. })));
     let ticket = backend.mark(stream).expect("a mark");
-    assert!(matches!(extension.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
-    extension.forget(ticket);
-    assert!(extension.now_ns() <= extension.now_ns());
+    assert!(matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
+    backend.forget(ticket);
+    assert!(backend.now_ns() <= backend.now_ns());
     backend.close_stream(stream);
     // SAFETY: unused.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
@@ -263,7 +262,7 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
     let (sender, dropped) = std::sync::mpsc::channel();
     let ticket = backend.mark(held.stream).expect("a live stream");
     backend.keep(Box::new(Tell(sender)), &Uses::of(ticket), Some(&block));
-    backend.extension().free_deferred();
+    backend.free_deferred();
     assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not complete");
     held.let_go();
     dropped.recv_timeout(Duration::from_secs(30)).expect("its use is complete");

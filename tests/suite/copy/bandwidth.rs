@@ -34,7 +34,7 @@ fn rates_use_the_virtual_time_of_a_link_model() {
     assert_eq!([upload, download, pageable_upload, pageable_download, on_device].map(ns), [101_000, 101_000, 201_000, 201_000, 10_000]);
     let locked = ringmem::memory::PinnedBuffer::<u8>::new(super::pinned(&backend), 1_000_000).expect("room").is_pinned();
     assert_eq!(is_pinned, locked, "as the system says of as many bytes");
-    assert_eq!(backend.extension().now_ns(), backend.model_now().expect("a model"));
+    assert_eq!(backend.now_ns(), backend.model_now().expect("a model"));
 }
 
 #[test]

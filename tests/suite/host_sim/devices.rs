@@ -60,15 +60,13 @@ fn a_peer_is_enabled_once_per_direction() {
     let peers = |device| backend.capabilities(device).expect("a device").peers;
     assert_eq!((peers(0), peers(1), peers(2)), (vec![1], vec![], vec![0, 1]));
     for (enabled, disabled) in [(1, 0), (1, 1), (2, 1), (2, 2)] {
-        let extension = backend.extension();
         for _ in 0..3 {
-            extension.set_peer(0, 1, enabled > disabled).expect("it can, and again does nothing");
+            backend.set_peer(0, 1, enabled > disabled).expect("it can, and again does nothing");
             let counters = backend.counters();
             assert_eq!((counters.peer_enables, counters.peer_disables), (enabled, disabled));
         }
     }
-    for verb in [true, false].map(|enabled| move |backend: &HostBackend, device, peer| backend.extension().set_peer(device, peer, enabled))
-    {
+    for verb in [true, false].map(|enabled| move |backend: &HostBackend, device, peer| backend.set_peer(device, peer, enabled)) {
         for (device, peer) in [(1, 0), (1, 2), (0, 2)] {
             assert!(matches!(verb(&backend, device, peer), Err(Error::Unsupported { .. })), "{device} to {peer}");
         }
@@ -87,7 +85,7 @@ fn copies_between_devices_use_the_host_without_a_peer() {
     let blocks = [0, 1].map(|device| give(&backend, MemoryLocation::Device, device, BYTES).expect("room"));
     let tally = |count| Tally { count, bytes: count * BYTES as u64 };
     for (peer, steps) in [(false, 1), (true, 2), (false, 3)] {
-        backend.extension().set_peer(0, 1, peer).expect("it can");
+        backend.set_peer(0, 1, peer).expect("it can");
         for (from, to) in [(&blocks[0], &blocks[1]), (&blocks[1], &blocks[0])] {
             write(&backend, &bytes, from).expect("an upload");
             write(&backend, &vec![0; BYTES], to).expect("an upload");
@@ -125,9 +123,9 @@ fn a_kernel_accesses_peer_memory_only_while_enabled() {
         result.as_slice().expect("idle")[0] == 1
     };
     assert_eq!([sees(0, 0), sees(1, 1), sees(0, 1), sees(1, 0)], [true, true, false, false]);
-    backend.extension().set_peer(0, 1, true).expect("it can");
+    backend.set_peer(0, 1, true).expect("it can");
     assert_eq!([sees(0, 1), sees(1, 0)], [true, false], "one direction");
-    backend.extension().set_peer(0, 1, false).expect("it can");
+    backend.set_peer(0, 1, false).expect("it can");
     assert_eq!([sees(0, 1), sees(1, 0)], [false, false]);
 }
 
@@ -159,7 +157,7 @@ fn bytes_arrive_between_any_two_of_four_devices() {
         for from in 0..4_u32 {
             for to in (0..4).filter(|&to| to != from) {
                 if is_direct {
-                    backend.extension().set_peer(from, to, true).expect("it can");
+                    backend.set_peer(from, to, true).expect("it can");
                 }
                 let bytes = [(from * 16 + to) as u8; 4096];
                 write(&backend, &bytes, &blocks[from as usize]).expect("an upload");

@@ -216,7 +216,7 @@ fn a_peer_copy_takes_one_transfer_and_a_staged_copy_two() {
     let setup = setup(HostBackend::builder().devices(2).peer(1, 0));
     let blocks = [0, 1].map(|device| setup.block(MemoryLocation::Device, device, 10_000));
     let staged = setup.takes(|| copy(&setup.backend, &blocks[0], &blocks[1], 10_000).expect("a copy"));
-    setup.backend.extension().set_peer(1, 0, true).expect("it can");
+    setup.backend.set_peer(1, 0, true).expect("it can");
     let direct = setup.takes(|| copy(&setup.backend, &blocks[0], &blocks[1], 10_000).expect("a copy"));
     assert_eq!((staged, direct), (4000, 2000));
 }

@@ -142,7 +142,7 @@ fn a_prefetch_moves_the_pages_of_its_range() {
     let Setup { backend, stream, .. } = &setup;
     let buffer = UnifiedBuffer::<f32>::new(Unified::new(backend, 0), 3000).expect("managed memory");
     let (address, bytes) = (buffer.device_address().expect("it has bytes"), buffer.size_bytes() as u64);
-    let prefetch = |to| backend.extension().prefetch(&Prefetch { address, bytes, to }, stream.id());
+    let prefetch = |to| backend.prefetch(&Prefetch { address, bytes, to }, stream.id());
     for (to, held) in [(Some(0), 3 * PAGE), (None, 0)] {
         let ticket = prefetch(to).expect("it is queued");
         assert!(backend.wait(ticket, Some(LIMIT)).expect("it succeeds"));
@@ -153,9 +153,9 @@ fn a_prefetch_moves_the_pages_of_its_range() {
     assert!(matches!(prefetch(Some(1)), Err(Error::NoDevice { asked: 1, devices: 1 })));
     let block = give(backend, MemoryLocation::Device, 0, 64).expect("room");
     let device = block.device_address.expect("a device's");
-    let error = backend.extension().prefetch(&Prefetch { address: device, bytes: 64, to: None }, stream.id()).expect_err("not managed");
+    let error = backend.prefetch(&Prefetch { address: device, bytes: 64, to: None }, stream.id()).expect_err("not managed");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
-    let error = backend.extension().prefetch(&Prefetch { address, bytes: bytes + 1, to: None }, stream.id()).expect_err("too much");
+    let error = backend.prefetch(&Prefetch { address, bytes: bytes + 1, to: None }, stream.id()).expect_err("too much");
     assert!(matches!(error, Error::Range { len: 12_001, size: 12_000, .. }), "{error:?}");
 }
 

@@ -148,18 +148,18 @@ fn only_recorded_tickets_that_are_not_forgotten_have_times() {
     let backend = build(builder());
     let stream = stream(&backend);
     let marked = backend.mark(stream.id()).expect("an open stream");
-    let recorded = backend.extension().record(stream.id()).expect("an open stream").expect("timed");
+    let recorded = backend.record(stream.id()).expect("an open stream").expect("timed");
     assert!(backend.wait(recorded, Some(LIMIT)).expect("nothing failed"));
-    assert!(matches!(backend.extension().elapsed(marked, recorded), Err(Error::Unsupported { .. })));
-    assert_eq!(backend.extension().elapsed(recorded, recorded).expect("recorded"), Duration::ZERO);
-    backend.extension().forget(recorded);
-    assert!(matches!(backend.extension().elapsed(recorded, recorded), Err(Error::Unsupported { .. })));
+    assert!(matches!(backend.elapsed(marked, recorded), Err(Error::Unsupported { .. })));
+    assert_eq!(backend.elapsed(recorded, recorded).expect("recorded"), Duration::ZERO);
+    backend.forget(recorded);
+    assert!(matches!(backend.elapsed(recorded, recorded), Err(Error::Unsupported { .. })));
     let event = stream.record().expect("it is queued");
     event.wait().expect("nothing failed");
     let recorded = Ticket { number: recorded.number + 1, ..recorded };
-    assert_eq!(backend.extension().elapsed(recorded, recorded).expect("the event's"), Duration::ZERO);
+    assert_eq!(backend.elapsed(recorded, recorded).expect("the event's"), Duration::ZERO);
     drop(event);
-    assert!(matches!(backend.extension().elapsed(recorded, recorded), Err(Error::Unsupported { .. })), "it went with the event");
+    assert!(matches!(backend.elapsed(recorded, recorded), Err(Error::Unsupported { .. })), "it went with the event");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn metrics_count_bytes_time_and_bandwidth_per_direction() {
     }
     let (near, next) = stream.copy(near, gpu(&backend, 10_000)).expect("it is queued").ordered();
     let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
-    backend.extension().set_peer(0, 1, true).expect("it can be reached");
+    backend.set_peer(0, 1, true).expect("it can be reached");
     let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
     let (host, second) = stream.copy(host, pinned(&backend, 10_000)).expect("it is queued").ordered();
     let near = stream.fill(near, ..200, 1).expect("it is queued").ordered();
@@ -89,7 +89,7 @@ fn enabling_a_peer_does_not_change_a_queued_copy() {
     let held = Held::new(&backend, &stream);
     let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 64).expect("room");
     let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").ordered();
-    backend.extension().set_peer(0, 1, true).expect("it can be reached");
+    backend.set_peer(0, 1, true).expect("it can be reached");
     held.let_go();
     stream.synchronize().expect("nothing failed");
     let counters = backend.counters();
@@ -170,7 +170,7 @@ fn reading_metrics_or_dropping_the_stream_forgets_its_events() {
     stream.measure().expect("the host backend has a clock");
     let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
     stream.synchronize().expect("nothing failed");
-    assert!(backend.extension().elapsed(first[0], first[1]).is_ok());
+    assert!(backend.elapsed(first[0], first[1]).is_ok());
     assert_eq!(stream.metrics().map(|metrics| metrics.fills.count), Some(1));
     assert!(first.iter().all(|&ticket| is_forgotten(&backend, ticket)));
     let other = super::stream(&backend);
@@ -178,7 +178,7 @@ fn reading_metrics_or_dropping_the_stream_forgets_its_events() {
     stream.wait_for(&other).expect("one backend");
     let filled = stream.fill(filled, .., 2).expect("it is queued").ordered();
     assert!(
-        matches!(backend.extension().elapsed(second[0], second[1]), Err(Error::Operation { what: OperationFault::NotReached, .. })),
+        matches!(backend.elapsed(second[0], second[1]), Err(Error::Operation { what: OperationFault::NotReached, .. })),
         "a kernel is in front of it"
     );
     drop(stream);
@@ -224,7 +224,7 @@ fn a_panicking_clock_leaves_no_recorded_event() {
 }
 
 fn is_forgotten(backend: &Clean, ticket: Ticket) -> bool {
-    matches!(backend.extension().elapsed(ticket, ticket), Err(Error::Unsupported { .. }))
+    matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. }))
 }
 
 #[test]

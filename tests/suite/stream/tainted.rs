@@ -103,7 +103,7 @@ fn reallocated_memory_is_not_tainted() {
     let block = device.alloc(std::alloc::Layout::new::<[u8; BYTES]>(), None).expect("room");
     // SAFETY: within the block.
     let place = unsafe { block.place(0) }.expect("it has bytes");
-    assert!(backend.extension().taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
+    assert!(backend.taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
     // SAFETY: just allocated, unused.
     unsafe { device.free(&block, &ringmem::backend::Uses::NONE) }.expect("once");
 }

@@ -83,11 +83,11 @@ fn completion_wakes_a_task_exactly_once() {
 fn notify_for_a_reached_ticket_wakes_at_once() {
     let backend = build(builder());
     let stream = stream(&backend);
-    let ticket = backend.extension().record(stream.id()).expect("it is queued").expect("timed");
+    let ticket = backend.record(stream.id()).expect("it is queued").expect("timed");
     assert!(backend.wait(ticket, Some(LIMIT)).expect("nothing failed"));
     let is_woken = || {
         let task = Task::new();
-        backend.extension().notify(ticket, Waker::from(Arc::clone(&task))).expect("the backend notifies");
+        backend.notify(ticket, Waker::from(Arc::clone(&task))).expect("the backend notifies");
         (task.woken(), Arc::strong_count(&task)) == (1, 1)
     };
     assert!(is_woken() && is_woken());
