@@ -31,6 +31,7 @@ pub fn round_trips(table: &mut Table, gpu: &Gpu, shape: &Shape, scale: u64) -> R
             epoch: shape.epoch,
             input_ring: memory.device + INPUT,
             output_ring: memory.device + output,
+            second_headers: [None; 2],
             telemetry: memory.device + TELEMETRY,
         };
         (

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use ringmem::attach::AttachError;
-use ringmem::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use ringmem::control::{Capabilities, Command, HostSide, Launch, SecondHeader, Shared, State};
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
 use ringmem_kernels::echo::Echo;
@@ -85,7 +85,6 @@ impl Rig {
         };
         let near_at = near.as_ref().map(Near::address);
         let mut pairs = Vec::new();
-        let mut extra = Vec::new();
         for group in 0..groups {
             let input_at = rings_at + group * each;
             let output_at = input_at + ring.size();
@@ -101,12 +100,15 @@ impl Rig {
                 let slots = |at: u64| place(at + ring.slots_offset()).cast();
                 let (input_peer, output_peer) =
                     if near.is_some() { (header(spare_at), header(spare_at + HEADER)) } else { (header(input_at), header(output_at)) };
+                // The kernel polls the headers near it and publishes to those before the slots.
+                let second = |at: u64| near_at.map(|near| SecondHeader { address: near + at, is_polled: true });
                 let launch = Launch {
                     abi: ringmem_kernels::ABI.hash,
                     capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
                     epoch: shape.epoch,
-                    input_ring: near_at.unwrap_or(memory.device + input_at),
-                    output_ring: near_at.map_or(memory.device + output_at, |near| near + HEADER),
+                    input_ring: memory.device + input_at,
+                    output_ring: memory.device + output_at,
+                    second_headers: [second(0), second(HEADER)],
                     telemetry: memory.device + telemetry_at + group * STRIDE,
                 };
                 Pair {
@@ -132,13 +134,6 @@ impl Rig {
                         stream.synchronize()?;
                     }
                 }
-                let device = |at: u64| memory.device + at;
-                extra = vec![
-                    device(input_at),
-                    device(input_at + ring.slots_offset()),
-                    device(output_at),
-                    device(output_at + ring.slots_offset()),
-                ];
             }
         }
         if let (Some(near), Some(pair)) = (near_at, pairs.first_mut()) {
@@ -146,9 +141,8 @@ impl Rig {
             pair.carrier = Some(carrier);
         }
         let idle_ns = u64::try_from(shape.idle.as_nanos()).unwrap_or(u64::MAX);
-        let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
-        arguments.extend(extra);
-        let kernel = gpu.kernel(if near.is_some() { "echo_split" } else { "echo" })?;
+        let arguments = [memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
+        let kernel = gpu.kernel("echo")?;
         // SAFETY: the kernel's arguments, in order; freed after it exits.
         unsafe { stream.launch(kernel, shape.groups, &arguments)? };
         let mut rig = Self { pairs, memory, near, stream };

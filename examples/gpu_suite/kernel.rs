@@ -45,7 +45,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         report.fact(format!("a header on each side, {}", strategy.name()), || {
             let split = |slots, header| Placement { slots, peer_header: Some(header) };
             let placement = [split(MemoryLocation::Device, MemoryLocation::Pinned), split(MemoryLocation::Pinned, MemoryLocation::Device)];
-            through(backend, &Options { strategy: Some(strategy), placement, ..options("echo_split") }, scale.messages / 100)
+            through(backend, &Options { strategy: Some(strategy), placement: Some(placement), ..options("echo") }, scale.messages / 100)
         });
     }
     report.fact("several kernels at once, each with its rings", || allocating(several));

@@ -86,6 +86,7 @@ fn drained(
         epoch: EPOCH,
         input_ring: device + INPUT,
         output_ring: device + output,
+        second_headers: [None; 2],
         telemetry: device + TELEMETRY,
     };
     // SAFETY: as above.

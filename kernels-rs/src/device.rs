@@ -392,7 +392,7 @@ mod rust_cuda {
         /// As [`crate::persistent`].
         #[cuda_std::kernel]
         pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
+            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
             // SAFETY: the launcher's promise.
             unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
         }
@@ -404,7 +404,7 @@ mod rust_cuda {
         /// As [`crate::histogram::histogram`].
         #[cuda_std::kernel]
         pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
+            let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
             // SAFETY: the launcher's promise.
             unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
         }

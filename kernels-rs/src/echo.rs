@@ -2,10 +2,10 @@
 
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
-use ringmem_layouts::{Counter, Machine, RingHeader, SharedLayout};
+use ringmem_layouts::{Counter, Machine, SharedLayout};
 
 use crate::probe::Pairs;
-use crate::{Batch, Handler, Lanes, Launch, Split, persistent, persistent_aggregated, persistent_paired};
+use crate::{Batch, Handler, Lanes, Launch, persistent_aggregated, persistent_paired};
 
 /// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -17,7 +17,7 @@ pub struct Echo {
 }
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_PAIRED, ECHO_SPLIT};
+pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_PAIRED};
 
 /// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;
@@ -33,31 +33,6 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
         unsafe { batch.return_all(lanes) };
         0
     }
-}
-
-/// Runs `echo_split` on any machine.
-///
-/// # Safety
-///
-/// As [`persistent`].
-#[inline(always)]
-pub unsafe fn echo_split<M: Machine, L: Lanes>(
-    machine: &M,
-    lanes: &L,
-    launch: &Launch,
-    input_peer: DevicePointer<RingHeader<u64>>,
-    input_slots: DevicePointer<Echo>,
-    output_peer: DevicePointer<RingHeader<u64>>,
-    output_slots: DevicePointer<Echo>,
-) {
-    let split = Split {
-        input_peer: input_peer.address(),
-        input_slots: input_slots.address(),
-        output_peer: output_peer.address(),
-        output_slots: output_slots.address(),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { persistent(machine, lanes, &Launch { split: Some(split), ..*launch }, &mut Handle::<true>) }
 }
 
 /// Runs `echo_aggregated` on any machine.

@@ -1,4 +1,3 @@
-use ringmem_layouts::RingHeader;
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
 
@@ -14,14 +13,6 @@ kernels! {
 
     /// Returns each message.
     pub persistent fn echo(Echo) -> Echo = Handle::<true>;
-
-    /// [`ECHO`] between rings with two headers: see [`Split`](crate::Split).
-    pub persistent fn echo_split(
-        input_peer: DevicePointer<RingHeader<u64>>,
-        input_slots: DevicePointer<Echo>,
-        output_peer: DevicePointer<RingHeader<u64>>,
-        output_slots: DevicePointer<Echo>,
-    ) = echo::echo_split;
 
     /// [`ECHO`] between rings with a flag in each slot.
     pub flagged fn echo_flagged(Echo) -> Echo = Handle::<true>;

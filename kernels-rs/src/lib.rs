@@ -89,7 +89,7 @@ pub use host::{Simulated, Single};
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
 pub use persistent::{
-    Batch, Each, Fold, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, persistent_paired, refuse,
+    Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_aggregated, persistent_flagged, persistent_paired, refuse,
 };
 
 #[doc(hidden)]

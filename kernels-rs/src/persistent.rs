@@ -21,7 +21,7 @@ pub(crate) mod run;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use ringmem_layouts::control::{self, Command, DeviceSide, Fault, Glance, State};
+use ringmem_layouts::control::{self, Addresses, Command, DeviceSide, Fault, Glance, State};
 use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
@@ -67,32 +67,17 @@ pub struct Launch {
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
-    /// Rings with two headers, for one group; `None` if each ring is in one piece.
-    pub split: Option<Split>,
     /// Hash of the kernel's layouts; another in its control block is [`Fault::Abi`].
     pub abi: u64,
 }
 
 impl Launch {
-    /// Converts arguments, for rings in one piece.
+    /// Converts arguments.
     #[must_use]
     #[inline(always)]
     pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
-        Self { controls: controls.address(), epoch: epoch.get(), idle_ns, batch, split: None, abi }
+        Self { controls: controls.address(), epoch: epoch.get(), idle_ns, batch, abi }
     }
-}
-
-/// Device addresses of rings with two headers. The control block names the headers that the kernel polls.
-#[derive(Clone, Copy, Debug)]
-pub struct Split {
-    /// The input header that the kernel publishes to.
-    pub input_peer: u64,
-    /// The input ring's slots.
-    pub input_slots: u64,
-    /// The output header that the kernel publishes to.
-    pub output_peer: u64,
-    /// The output ring's slots.
-    pub output_slots: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,7 +105,7 @@ enum Verdict {
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller's promise.
-    unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
+    unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
 /// Like [`persistent`], between [`flagged`](ringmem_layouts::ring::flagged) rings.
@@ -131,7 +116,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
 #[inline(always)]
 pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller's promise.
-    unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
+    unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
 /// Like [`persistent`], for groups with their own input rings and one SPSC output ring; `shared` is the address of their
@@ -165,7 +150,7 @@ pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M
     handler: &mut H,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { serve::<M, L, H, Paired<'_, T, M>>(machine, lanes, launch, launch.split, handler) }
+    unsafe { serve::<M, L, H, Paired<'_, T, M>>(machine, lanes, launch, (), handler) }
 }
 
 /// # Safety
@@ -176,7 +161,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     machine: &M,
     lanes: &L,
     launch: &Launch,
-    places: R::Places,
+    shared: R::Shared,
     handler: &mut H,
 ) where
     M::Word: 'a,
@@ -204,7 +189,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise.
-        let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
+        let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), shared) };
         // All run, or none: lanes may have seen different rings.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
@@ -287,15 +272,15 @@ impl<W: Word> Drop for Unwinding<'_, W> {
 #[inline(always)]
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
-    [input, output, telemetry]: [u64; 3],
-    places: R::Places,
+    addresses: Addresses,
+    shared: R::Shared,
 ) -> Result<(R, Recorder<'a, M::Word>), Fault>
 where
     M::Word: 'a,
 {
     // SAFETY: the caller's promise.
-    let rings = unsafe { R::attach(machine, input, output, places)? };
-    let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
+    let rings = unsafe { R::attach(machine, addresses.input, addresses.output, shared)? };
+    let telemetry = machine.at(addresses.telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: as in `serve`.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.

@@ -14,8 +14,8 @@ use core::fmt;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use crate::read_only::ReadOnly;
-pub use device_side::{DeviceSide, Glance, panicked};
-pub use host_side::{HostSide, Launch};
+pub use device_side::{Addresses, DeviceSide, Glance, RingHeaders, panicked};
+pub use host_side::{HostSide, Launch, SecondHeader};
 pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;
@@ -54,14 +54,14 @@ pub struct ControlBlock<W = u64> {
     pub command: W,
     /// Launch generation, from 1. Host, before launch.
     pub epoch: W,
-    /// Device address of the input ring's header. Host, before launch.
+    /// Device address of the input ring: header and slots. Host, before launch.
     pub input_ring: W,
-    /// Device address of the output ring's header. Host, before launch.
+    /// Device address of the output ring: header and slots. Host, before launch.
     pub output_ring: W,
     /// Device address of the `TelemetryBuffer`. Host, before launch.
     pub telemetry: W,
-    /// Zero. Host.
-    pub _host_reserved: W,
+    /// Device address of a second header of the input ring, as [`SecondHeader`]; 0 if there is none. Host, before launch.
+    pub input_second: W,
     /// Epoch in the high 32 bits, [`State`] in the low 32. Device, at each transition.
     pub state: W,
     /// Sequence number of the last command acted on. Device.
@@ -73,8 +73,8 @@ pub struct ControlBlock<W = u64> {
     pub processed: W,
     /// Messages of the last batch that `processed` lacks. Device.
     pub in_flight: W,
-    /// Zero. Device.
-    pub _device_reserved: W,
+    /// As `input_second`, of the output ring. Host, before launch: it is in the device's line because the host's line is full.
+    pub output_second: W,
     /// Advances while the kernel runs, busy or idle. Device.
     pub heartbeat: W,
     /// The kernel's ABI hash. Device, at start.
@@ -90,13 +90,13 @@ crate::layout_table! {
     32  input_ring: W, "host, before launch";
     40  output_ring: W, "host, before launch";
     48  telemetry: W, "host, before launch";
-    56  _host_reserved: W, "none: zero";
+    56  input_second: W, "host, before launch";
     64  state: W, "device";
     72  command_seen: W, "device";
     80  error: W, "device";
     88  processed: W, "device";
     96  in_flight: W, "device";
-    104 _device_reserved: W, "none: zero";
+    104 output_second: W, "host, before launch";
     112 heartbeat: W, "device";
     120 abi_seen: W, "device, on start";
 }
@@ -113,12 +113,12 @@ pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
         input_ring: block.input_ring.load(),
         output_ring: block.output_ring.load(),
         telemetry: block.telemetry.load(),
-        _host_reserved: block._host_reserved.load(),
+        input_second: block.input_second.load(),
         command_seen: block.command_seen.load(),
         error: block.error.load(),
         processed: block.processed.load(),
         in_flight: block.in_flight.load(),
-        _device_reserved: block._device_reserved.load(),
+        output_second: block.output_second.load(),
         heartbeat: block.heartbeat.load(),
         abi_seen: block.abi_seen.load(),
     }
@@ -182,13 +182,13 @@ impl fmt::Debug for ControlBlock<u64> {
             .field("input_ring", &format_args!("{:#x}", self.input_ring))
             .field("output_ring", &format_args!("{:#x}", self.output_ring))
             .field("telemetry", &format_args!("{:#x}", self.telemetry))
-            .field("_host_reserved", &self._host_reserved)
+            .field("input_second", &format_args!("{:#x}", self.input_second))
             .field("state", &Packed(["epoch", "state"], self.kernel_epoch(), Named(self.kernel_state(), state)))
             .field("command_seen", &self.command_seen)
             .field("error", &Packed(["count", "last"], count, Named(fault, last)))
             .field("processed", &self.processed)
             .field("in_flight", &self.in_flight)
-            .field("_device_reserved", &self._device_reserved)
+            .field("output_second", &format_args!("{:#x}", self.output_second))
             .field("heartbeat", &self.heartbeat)
             .field("abi_seen", &format_args!("{:#x}", self.abi_seen))
             .finish()

@@ -39,8 +39,8 @@ mod by_hand {
             write!(
                 f,
                 "ControlBlock {{ abi: {=u64:#x}, capabilities: {}, command: {{ sequence: {=u32}, command: {} }}, epoch: {=u64}, \
-             input_ring: {=u64:#x}, output_ring: {=u64:#x}, telemetry: {=u64:#x}, state: {{ epoch: {=u32}, state: {} }}, \
-             command_seen: {=u64}, error: {{ count: {=u32}, last: {} }}, processed: {=u64}, in_flight: {=u64}, \
+             input_ring: {=u64:#x}, output_ring: {=u64:#x}, telemetry: {=u64:#x}, input_second: {=u64:#x}, state: {{ epoch: {=u32}, state: {} }}, \
+             command_seen: {=u64}, error: {{ count: {=u32}, last: {} }}, processed: {=u64}, in_flight: {=u64}, output_second: {=u64:#x}, \
              heartbeat: {=u64}, abi_seen: {=u64:#x} }}",
                 self.abi,
                 Capabilities::from_bits_retain(self.capabilities),
@@ -50,6 +50,7 @@ mod by_hand {
                 self.input_ring,
                 self.output_ring,
                 self.telemetry,
+                self.input_second,
                 self.kernel_epoch(),
                 self.kernel_state(),
                 self.command_seen,
@@ -57,6 +58,7 @@ mod by_hand {
                 fault,
                 self.processed,
                 self.in_flight,
+                self.output_second,
                 self.heartbeat,
                 self.abi_seen,
             );

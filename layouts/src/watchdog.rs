@@ -62,7 +62,7 @@ impl fmt::Display for Verdict {
 /// # use ringmem::{HostWord, control::{Capabilities, Shared}};
 /// use ringmem::watchdog::{Verdict, Watchdog};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
-/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, second_headers: [None; 2], telemetry: 0 };
 /// # let host = unsafe { HostSide::prepare(&block, &launch) };
 /// let mut watchdog = Watchdog::new(1_000_000_000);
 /// assert_eq!(watchdog.check(&host.snapshot(), 0), Verdict::Alive);

@@ -89,5 +89,5 @@ fn snapshots_are_encoded_whole() {
     each_is_written!(9: Watchdog::new(1));
     each_is_written!(200: Dump { control, telemetry: Ok(telemetry), input: ring, output: ring, twins: Twins::Seen([ring; 2]), verdict: Verdict::Alive });
     let capabilities = Capabilities::empty();
-    each_is_written!(40: Launch { abi: 0, capabilities, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 });
+    each_is_written!(40: Launch { abi: 0, capabilities, epoch: 1, input_ring: 0, output_ring: 0, second_headers: [None; 2], telemetry: 0 });
 }

@@ -24,6 +24,13 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// The default of bridges and channels: [`SPLIT`](Self::SPLIT), or [`PINNED`](Self::PINNED) if both sides use one ring. The host then polls its
+    /// own memory instead of copying the kernel's index. A bridge without mutually visible pinned memory needs [`DEVICE`](Self::DEVICE).
+    #[must_use]
+    pub const fn default_for(strategy: TransferStrategy) -> Self {
+        if strategy.shares() { Self::PINNED } else { Self::SPLIT }
+    }
+
     /// Device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
     /// Device memory; the index for the host's polls is pinned.
@@ -60,11 +67,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns 1024 slots each way from index 0: pinned if shared, else [`SPLIT`](Placement::SPLIT). Without mutually visible pinned memory
-    /// choose [`Placement::DEVICE`].
+    /// Returns 1024 slots each way from index 0, placed by [`Placement::default_for`].
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
-        let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };
-        Self { strategy, placement: [placement; 2], capacity: [1024; 2], start: 0 }
+        Self { strategy, placement: [Placement::default_for(strategy); 2], capacity: [1024; 2], start: 0 }
     }
 }

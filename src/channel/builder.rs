@@ -73,9 +73,9 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets the memory of the kernel's input and output rings, unless shared.
+    /// Sets the memory of the kernel's input and output rings. Shared rings are pinned whatever it says.
     pub const fn placement(mut self, placement: [Placement; 2]) -> Self {
-        self.options.placement = placement;
+        self.options.placement = Some(placement);
         self
     }
 

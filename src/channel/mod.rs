@@ -48,7 +48,7 @@ use std::vec::Vec;
 
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
-use crate::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use crate::control::{Capabilities, Command, HostSide, Launch, SecondHeader, Shared, State};
 use crate::fork::Process;
 use crate::kernel::Persistent;
 use crate::memory::{Page, Pinned, PinnedBuffer};
@@ -177,7 +177,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Some(strategy) => strategy,
             None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &capabilities),
         };
-        let placement = if strategy.shares() { [Placement::PINNED; 2] } else { options.placement };
+        let placement = match options.placement {
+            Some(placement) if !strategy.shares() => placement,
+            _ => [Placement::default_for(strategy); 2],
+        };
         let capacity = [options.input_capacity, options.output_capacity];
         let bridged = bridge::Options { strategy, placement, capacity, start: options.start };
         let Opened { sender, receiver, bridge } = RingBufferBridge::open(backend, device, &bridged)?;
@@ -188,12 +191,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             epoch: 0,
             input_ring: input.own,
             output_ring: output.own,
+            second_headers: [input, output]
+                .map(|ring| (ring.peer != ring.own).then_some(SecondHeader { address: ring.peer, is_polled: false })),
             telemetry: address + telemetry_at,
         };
         let mut arguments = std::vec![address + control_at, 0, nanoseconds(options.idle), options.batch];
-        if placement.iter().any(|placement| placement.peer_header.is_some()) {
-            arguments.extend([input.peer, input.slots, output.peer, output.slots]);
-        }
         arguments.extend_from_slice(options.arguments);
         // SAFETY: no kernel runs on this block; only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(block, &prepared) };

@@ -39,9 +39,8 @@ pub struct Options<'a> {
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
     /// suitable kernel.
     pub strategy: Option<TransferStrategy>,
-    /// As [`Builder::placement`](super::Builder::placement). With a second header, arguments from the fifth on are the input ring's peer header and
-    /// slots, then the output ring's.
-    pub placement: [Placement; 2],
+    /// As [`Builder::placement`](super::Builder::placement); `None` for [`Placement::default_for`] the strategy.
+    pub placement: Option<[Placement; 2]>,
     /// As [`Builder::stuck_after`](super::Builder::stuck_after).
     pub stuck_after: Duration,
     /// As [`Builder::timeout`](super::Builder::timeout).
@@ -53,7 +52,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Returns the defaults: 1024 slots per ring, in device memory unless shared; the device's strategy; batches of 128, idle 60 s, indices
+    /// Returns the defaults: 1024 slots per ring, placed for the strategy, which is the device's; batches of 128, idle 60 s, indices
     /// from 0, stuck after 1 s, timeout 10 s, no limit of `recv`.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
@@ -66,7 +65,7 @@ impl<'a> Options<'a> {
             idle: Duration::from_secs(60),
             start: 0,
             strategy: None,
-            placement: [Placement::DEVICE; 2],
+            placement: None,
             stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
             timeout: Duration::from_secs(10),
             recv_timeout: None,

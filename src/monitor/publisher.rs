@@ -171,8 +171,8 @@ fn store<const N: usize>(words: &[HostWord; N], values: [u64; N]) {
 }
 
 const fn words(block: &ControlBlock<u64>) -> [u64; 16] {
-    let &ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = block;
-    let &ControlBlock { state, command_seen, error, processed, in_flight, _device_reserved, heartbeat, abi_seen, .. } = block;
+    let &ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, input_second, .. } = block;
+    let &ControlBlock { state, command_seen, error, processed, in_flight, output_second, heartbeat, abi_seen, .. } = block;
     [
         abi,
         capabilities,
@@ -181,13 +181,13 @@ const fn words(block: &ControlBlock<u64>) -> [u64; 16] {
         input_ring,
         output_ring,
         telemetry,
-        _host_reserved,
+        input_second,
         state,
         command_seen,
         error,
         processed,
         in_flight,
-        _device_reserved,
+        output_second,
         heartbeat,
         abi_seen,
     ]

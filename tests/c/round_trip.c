@@ -68,9 +68,9 @@ int main(void) {
     {
         STRUCT(ControlBlock)
         W(ControlBlock, abi), W(ControlBlock, capabilities), W(ControlBlock, command), W(ControlBlock, epoch);
-        W(ControlBlock, input_ring), W(ControlBlock, output_ring), W(ControlBlock, telemetry), W(ControlBlock, _host_reserved);
+        W(ControlBlock, input_ring), W(ControlBlock, output_ring), W(ControlBlock, telemetry), W(ControlBlock, input_second);
         W(ControlBlock, state), W(ControlBlock, command_seen), W(ControlBlock, error), W(ControlBlock, processed);
-        W(ControlBlock, in_flight), W(ControlBlock, _device_reserved), W(ControlBlock, heartbeat), W(ControlBlock, abi_seen);
+        W(ControlBlock, in_flight), W(ControlBlock, output_second), W(ControlBlock, heartbeat), W(ControlBlock, abi_seen);
         DONE
     }
     {

@@ -92,7 +92,7 @@ alone! {
         let backend = rig::open();
         for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
             let placement = [split(MemoryLocation::Device, MemoryLocation::Pinned), split(MemoryLocation::Pinned, MemoryLocation::Device)];
-            let options = Options { strategy: Some(strategy), placement, ..Options::new("echo_split") };
+            let options = Options { strategy: Some(strategy), placement: Some(placement), ..Options::new("echo") };
             let mut channel = open(&backend, &options);
             exchange(&mut channel, 0, 200);
             channel.close().expect("it ends as told");

@@ -155,6 +155,7 @@ fn one_launch_serves_one_ring_per_group() {
             epoch: 3,
             input_ring: address + input,
             output_ring: address + output,
+            second_headers: [None; 2],
             telemetry: address + telemetry_at + group * 128,
         };
         // SAFETY: no kernel runs; the only host.

@@ -42,7 +42,15 @@ fn snapshot(messages: u64) -> f64 {
 
 fn with_block(work: impl FnOnce(&mut HostSide<'_, HostWord>, &mut DeviceSide<'_, HostWord>) -> f64) -> f64 {
     let block = CacheLineAligned::new(Shared::<HostWord>::new_zeroed());
-    let launch = Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+    let launch = Launch {
+        abi: 1,
+        capabilities: Capabilities::SYSTEM_SCOPE,
+        epoch: 1,
+        input_ring: 0,
+        output_ring: 0,
+        second_headers: [None; 2],
+        telemetry: 0,
+    };
     // SAFETY: no kernel runs, and no other writer.
     let mut host = unsafe { HostSide::prepare(black_box(block.get()), &launch) };
     // SAFETY: no other kernel.

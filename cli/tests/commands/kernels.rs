@@ -1,7 +1,7 @@
 use std::ptr::NonNull;
 use std::slice;
 
-use ringmem::control::{DeviceSide, Fault, Shared, State};
+use ringmem::control::{Addresses, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::{Host, HostWord, Image, RingHeader, RingMessage};
@@ -91,14 +91,7 @@ impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Sing
 ///
 /// As [`Entry::run`].
 pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl FnMut(&mut Count, Chunk) -> Counted) {
-    let launch = Launch {
-        controls: arguments[0],
-        epoch: arguments[1] as u32,
-        idle_ns: arguments[2],
-        batch: arguments[3],
-        split: None,
-        abi: ABI.hash,
-    };
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
     // SAFETY: caller's promise.
     let mut handler = Counting { count: unsafe { Count::new(host, arguments) }, answer };
     // SAFETY: caller's promise.
@@ -128,10 +121,10 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     // SAFETY: the only kernel on the block.
     let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
     assert!(control.agree(ABI.hash));
-    let [input, output, _] = control.addresses();
+    let Addresses { input, output, .. } = control.addresses();
     // SAFETY: consumer of the one, producer of the other.
     let (mut input, mut output) = unsafe {
-        let (input, output) = (ring::<I>(host, input), ring::<O>(host, output));
+        let (input, output) = (ring::<I>(host, input.ring), ring::<O>(host, output.ring));
         (
             Consumer::<I, Host>::from_raw(input.0, input.1).expect("the input ring"),
             Producer::<O, Host>::from_raw(output.0, output.1).expect("the output ring"),

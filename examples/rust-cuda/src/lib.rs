@@ -36,7 +36,7 @@ mod kernels {
     /// `Channel` or `stream::Stream` launches it.
     #[cuda_std::kernel]
     pub unsafe fn doubled(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
         let step = |message: &Numbers, answer: &mut Numbers| answer.values = message.values.map(|value| 2.0 * value);
         // SAFETY: the launcher's promise.
         unsafe { persistent(&Device, &Warp, &launch, &mut Each::new(step)) }

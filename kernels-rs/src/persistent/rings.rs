@@ -5,11 +5,11 @@ mod paired;
 
 use core::ptr::NonNull;
 
-use ringmem_layouts::control::Fault;
+use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::{Machine, RingHeader, RingMessage};
 
-use super::{Handler, Split};
+use super::Handler;
 use crate::Lanes;
 
 pub use aggregated::Aggregated;
@@ -27,13 +27,13 @@ pub struct Patience {
 
 /// Two rings. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
-    /// Addresses that headers lack.
-    type Places: Copy;
+    /// What the rings of several groups share.
+    type Shared: Copy;
 
     /// # Safety
     ///
     /// Memory mapped at the headers' addresses is live for `'a` and accessed by the rings' protocol only.
-    unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, shared: Self::Shared) -> Result<Self, Fault>;
 
     /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
@@ -82,7 +82,6 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-/// A ring at `own`, or with peer header and slots `apart`.
 ///
 /// # Safety
 ///
@@ -91,32 +90,20 @@ pub struct Parts<'a, S, M: Machine> {
 pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     machine: &M,
     kind: RingFlags,
-    own: u64,
-    apart: Option<(u64, u64)>,
+    headers: RingHeaders,
 ) -> Result<Parts<'a, S, M>, Fault> {
     let header = |address: u64| {
         let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
         // SAFETY: mapped and aligned by `at`; the rest is promised.
         Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
     };
-    let found = header(own)?;
+    let found = header(headers.own)?;
     let layout = found.geometry_of::<T>(kind).map_err(|_| Fault::Ring)?;
-    let (peer, slots) = apart.unwrap_or((own, own.wrapping_add(layout.slots_offset())));
     let bytes = layout.capacity() * layout.slot_size();
-    let slots = machine.at(slots, bytes, align_of::<S>() as u64).ok_or(Fault::Address)?;
-    let peer = header(peer)?;
+    let slots = machine.at(headers.ring.wrapping_add(layout.slots_offset()), bytes, align_of::<S>() as u64).ok_or(Fault::Address)?;
+    let peer = header(headers.peer)?;
     if !core::ptr::eq(peer, found) && peer.geometry_of::<T>(kind) != Ok(layout) {
         return Err(Fault::Ring);
     }
     Ok(Parts { own: found, peer, slots: slots.cast(), capacity: layout.capacity() })
-}
-
-impl Split {
-    const fn input(self) -> (u64, u64) {
-        (self.input_peer, self.input_slots)
-    }
-
-    const fn output(self) -> (u64, u64) {
-        (self.output_peer, self.output_slots)
-    }
 }

@@ -128,6 +128,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             epoch: EPOCH,
             input_ring: memory.address() + INPUT,
             output_ring: memory.address() + output_at,
+            second_headers: [None; 2],
             telemetry: memory.address() + TELEMETRY,
         };
         // SAFETY: no kernel runs; the only host.
@@ -145,7 +146,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
                 epoch: EPOCH,
                 idle_ns: IDLE.as_nanos() as u64,
                 batch: shape.batch,
-                split: None,
                 abi: ABI.hash,
             },
         }

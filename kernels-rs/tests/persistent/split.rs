@@ -18,8 +18,14 @@ fn slots(header: &RingHeader<HostWord>) -> u64 {
     address(header) + size_of::<RingHeader<u64>>() as u64
 }
 
-pub fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 4] {
-    [address(host.input), slots(device.input), address(host.output), slots(device.output)]
+/// Names second headers, as in [`SecondHeader`](ringmem_layouts::control::SecondHeader).
+fn split(rig: &Rig<'_, Echo, Echo>, [input, output]: [u64; 2]) {
+    rig.block.input_second.store(input, Relaxed);
+    rig.block.output_second.store(output, Relaxed);
+}
+
+fn peers(host: &Rig<'_, Echo, Echo>) -> [u64; 2] {
+    [host.input, host.output].map(address)
 }
 
 pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo, Echo>, Rig<'a, Echo, Echo>) {
@@ -30,6 +36,7 @@ pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo,
         rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
         rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");
     }
+    split(&rig, peers(&host));
     (rig, host)
 }
 
@@ -39,8 +46,7 @@ fn each_side_polls_only_its_own_header() {
         let shape = Shape { input: capacity, output: capacity, start, ..Shape::default() };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
         let (mut rig, host) = rigs(&far, &near, shape);
-        let arguments = apart(&rig, &host);
-        rig.run_image("echo_split", &arguments, &Device::new([far.range(), near.range()]), |rig| {
+        rig.run_image("echo", &[], &Device::new([far.range(), near.range()]), |rig| {
             rig.command(Command::ACTIVATE);
             for id in 0..100 {
                 rig.send(message(id));
@@ -71,18 +77,19 @@ fn unmapped_or_mismatched_split_headers_are_faults() {
     let shape = Shape::default();
     let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
     let device = Device::new([far.range(), near.range()]);
-    let end_of = |arguments: [u64; 4]| {
+    let end_of = |peers: [u64; 2]| {
         let mut rig = Rig::<Echo, Echo>::new(&far, shape);
-        rig.run_image("echo_split", &arguments, &device, |_| {});
+        split(&rig, peers);
+        rig.run_image("echo", &[], &device, |_| {});
         rig.end()
     };
-    let (rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
-    let good = apart(&rig, &host);
-    for part in 0..4 {
-        for bad in [0, good[part] + 8].into_iter().chain(unmapped([good[part] ^ (1 << 62)])) {
-            let mut arguments = good;
-            arguments[part] = bad;
-            assert_eq!(end_of(arguments), (State::Faulted, 1, Some(Fault::Address)), "part {part} at {bad:#x}");
+    let host = Rig::<Echo, Echo>::new(&near, shape);
+    let good = peers(&host);
+    for part in 0..2 {
+        for bad in [8, good[part] + 8].into_iter().chain(unmapped([good[part] ^ (1 << 62)])) {
+            let mut peers = good;
+            peers[part] = bad;
+            assert_eq!(end_of(peers), (State::Faulted, 1, Some(Fault::Address)), "part {part} at {bad:#x}");
         }
     }
     for header in [host.input, host.output] {

@@ -397,19 +397,18 @@ fn faulted(run: &Run<'_>) -> Heard {
     })
 }
 
-pub fn echo_split(run: &Run<'_>) -> Heard {
+pub fn split_rings(run: &Run<'_>) -> Heard {
     let (far, near) = (FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>());
     let (mut rig, host) = split::rigs(&far, &near, FEW);
     (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
-    let (reader, more) = (Reader::of_split(host.output, rig.output, MANY), split::apart(&rig, &host));
-    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &more, &reader)?;
+    let reader = Reader::of_split(host.output, rig.output, MANY);
+    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &[], &reader)?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
-        let (mut rig, host) = split::rigs(&far, &near, shape);
-        let more = split::apart(&rig, &host);
+        let (mut rig, _host) = split::rigs(&far, &near, shape);
         let device = Device::new([far.range(), near.range()]);
-        run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
+        run.serve(&device, &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }
     Ok(())
 }

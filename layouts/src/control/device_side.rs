@@ -1,6 +1,6 @@
 use core::fmt;
 
-use super::{Fault, Shared, State, pack};
+use super::{Fault, SecondHeader, Shared, State, pack};
 use crate::Word;
 
 /// The kernel's writer of a control block: one lane of one warp.
@@ -10,7 +10,7 @@ use crate::Word;
 /// use ringmem::control::{Command, DeviceSide, State};
 /// # use ringmem::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
-/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, second_headers: [None; 2], telemetry: 0 };
 /// # let mut host = unsafe { HostSide::prepare(&block, &launch) };
 /// # host.command(Command::ACTIVATE);
 ///
@@ -50,10 +50,19 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.abi.load() == abi
     }
 
-    /// Returns the device addresses of input ring, output ring and telemetry.
+    /// Returns the device addresses that the kernel uses.
     #[must_use]
-    pub fn addresses(&self) -> [u64; 3] {
-        [self.block.input_ring.load(), self.block.output_ring.load(), self.block.telemetry.load()]
+    pub fn addresses(&self) -> Addresses {
+        let ring = |ring: u64, second: u64| match SecondHeader::from_word(second) {
+            None => RingHeaders { ring, own: ring, peer: ring },
+            Some(SecondHeader { address, is_polled: false }) => RingHeaders { ring, own: ring, peer: address },
+            Some(SecondHeader { address, is_polled: true }) => RingHeaders { ring, own: address, peer: ring },
+        };
+        Addresses {
+            input: ring(self.block.input_ring.load(), self.block.input_second.load()),
+            output: ring(self.block.output_ring.load(), self.block.output_second.load()),
+            telemetry: self.block.telemetry.load(),
+        }
     }
 
     /// Returns whether the block's epoch is this launch's.
@@ -139,6 +148,28 @@ impl<'a, W: Word> DeviceSide<'a, W> {
     }
 }
 
+/// Device addresses in a control block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The input ring.
+    pub input: RingHeaders,
+    /// The output ring.
+    pub output: RingHeaders,
+    /// The telemetry buffer.
+    pub telemetry: u64,
+}
+
+/// Device addresses of a ring, as its kernel uses them. All three are equal if the ring has one header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingHeaders {
+    /// The header before the slots: `own` or `peer`.
+    pub ring: u64,
+    /// The header that the kernel polls.
+    pub own: u64,
+    /// The header to which the kernel publishes.
+    pub peer: u64,
+}
+
 /// Epoch and command of a control block, loaded without ordering.
 ///
 /// ```
@@ -146,7 +177,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
 /// use ringmem::control::{Command, DeviceSide};
 /// # use ringmem::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
-/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, second_headers: [None; 2], telemetry: 0 };
 /// # let mut host = unsafe { HostSide::prepare(&block, &launch) };
 /// # let kernel = unsafe { DeviceSide::attach(&block, 1) };
 ///

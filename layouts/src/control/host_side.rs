@@ -17,6 +17,7 @@ use crate::{ControlBlock, Word};
 ///     epoch: 1,
 ///     input_ring: 0x1000,
 ///     output_ring: 0x2000,
+///     second_headers: [None; 2],
 ///     telemetry: 0x3000,
 /// };
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
@@ -32,12 +33,46 @@ pub struct Launch {
     pub capabilities: Capabilities,
     /// Launch generation, from 1; also an argument of the kernel.
     pub epoch: u32,
-    /// Device address of the input ring's header.
+    /// Device address of the input ring: header and slots.
     pub input_ring: u64,
-    /// Device address of the output ring's header.
+    /// Device address of the output ring: header and slots.
     pub output_ring: u64,
+    /// Second headers of the input and of the output ring, if any.
+    pub second_headers: [Option<SecondHeader>; 2],
     /// Device address of the telemetry buffer.
     pub telemetry: u64,
+}
+
+/// A second header of a ring, so that each side polls memory near it: one side polls the ring's own header and publishes to this one.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::SecondHeader;
+///
+/// let second = SecondHeader { address: 0x4000, is_polled: true };
+/// assert_eq!((second.to_word(), SecondHeader::from_word(0x4001)), (0x4001, Some(second)));
+/// assert_eq!(SecondHeader::from_word(0), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Format)]
+pub struct SecondHeader {
+    /// Device address, a multiple of 128.
+    pub address: u64,
+    /// The kernel polls this header and publishes to the ring's own; if false, it publishes to this one.
+    pub is_polled: bool,
+}
+
+impl SecondHeader {
+    /// Returns the word of a control block: the address, with `is_polled` in bit 0, which an aligned address leaves free.
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        self.address | self.is_polled as u64
+    }
+
+    /// Returns the header of a word; `None` for 0.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        if word == 0 { None } else { Some(Self { address: word & !1, is_polled: word & 1 == 1 }) }
+    }
 }
 
 /// The host's writer of a control block.
@@ -47,7 +82,7 @@ pub struct Launch {
 /// use ringmem::control::{Command, HostSide, State};
 /// # use ringmem::{HostWord, control::{Capabilities, DeviceSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
-/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, second_headers: [None; 2], telemetry: 0 };
 ///
 /// // SAFETY: no kernel runs on this block, and nothing else writes to it.
 /// let mut host = unsafe { HostSide::prepare(&block, &launch) };
@@ -77,11 +112,11 @@ impl<'a, W: Word> HostSide<'a, W> {
         block.input_ring.word().store(launch.input_ring);
         block.output_ring.word().store(launch.output_ring);
         block.telemetry.word().store(launch.telemetry);
-        block._host_reserved.word().store(0);
-        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block._device_reserved, &block.heartbeat, &block.abi_seen]
-        {
+        block.input_second.word().store(launch.second_headers[0].map_or(0, SecondHeader::to_word));
+        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block.heartbeat, &block.abi_seen] {
             word.word().store(0);
         }
+        block.output_second.word().store(launch.second_headers[1].map_or(0, SecondHeader::to_word));
         // SYNC POINT: block prepared. Pairs with DeviceSide::attach; a launch orders it too.
         W::publish_all([(block.state.word(), pack(launch.epoch, State::Created as u32))]);
         Self { block, sequence: 0 }

@@ -7,8 +7,15 @@ use zerocopy::FromZeros;
 use super::*;
 use crate::HostWord;
 
-const LAUNCH: Launch =
-    Launch { abi: 0xabcd, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 3, input_ring: 128, output_ring: 256, telemetry: 384 };
+const LAUNCH: Launch = Launch {
+    abi: 0xabcd,
+    capabilities: Capabilities::SYSTEM_SCOPE,
+    epoch: 3,
+    input_ring: 128,
+    output_ring: 256,
+    second_headers: [None, Some(SecondHeader { address: 512, is_polled: false })],
+    telemetry: 384,
+};
 
 fn block() -> Shared<HostWord> {
     Shared::new_zeroed()
@@ -73,10 +80,26 @@ fn host_and_device_write_only_their_own_line() {
     device.take(2);
     device.beat(1);
     let lived = host.snapshot();
-    let ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = told;
-    assert_eq!(lived, ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, ..lived });
+    let ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, input_second, output_second, .. } = told;
+    let host_words =
+        ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, input_second, output_second, ..lived };
+    assert_eq!(lived, host_words);
     assert_eq!((lived.processed, lived.in_flight, lived.heartbeat, lived.command_seen, lived.abi_seen), (4, 2, 1, 1, 5));
     assert_eq!((lived.faults(), lived.kernel_state(), lived.kernel_epoch()), ((1, Some(Fault::Ring)), Some(State::Ready), 3));
+}
+
+#[test]
+fn a_second_header_is_polled_or_published_to() {
+    let block = block();
+    let (_, device) = hands(&block);
+    let one = RingHeaders { ring: 128, own: 128, peer: 128 };
+    let two = RingHeaders { ring: 256, own: 256, peer: 512 };
+    assert_eq!(device.addresses(), Addresses { input: one, output: two, telemetry: 384 });
+    let polled = Launch { second_headers: [Some(SecondHeader { address: 640, is_polled: true }), None], ..LAUNCH };
+    // SAFETY: only this test uses the block.
+    unsafe { HostSide::prepare(&block, &polled) };
+    assert_eq!(device.addresses().input, RingHeaders { ring: 128, own: 640, peer: 128 });
+    assert_eq!(device.addresses().output, RingHeaders { ring: 256, own: 256, peer: 256 });
 }
 
 #[test]
@@ -93,7 +116,8 @@ fn a_new_launch_resets_the_block() {
     let (again, _) = hands(&block);
     let zeroed = ControlBlock::new_zeroed();
     let Launch { abi, input_ring, output_ring, telemetry, .. } = LAUNCH;
-    let expected = ControlBlock { abi, capabilities: 1, epoch: 3, input_ring, output_ring, telemetry, state: 3 << 32, ..zeroed };
+    let expected =
+        ControlBlock { abi, capabilities: 1, epoch: 3, input_ring, output_ring, telemetry, output_second: 512, state: 3 << 32, ..zeroed };
     assert_eq!(again.snapshot(), expected);
     assert!(again.acknowledged(), "no command was given yet");
 }

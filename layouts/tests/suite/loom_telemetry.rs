@@ -4,7 +4,7 @@ use crate::loom_machine;
 use loom::sync::Arc;
 use loom::thread;
 use loom_machine::{LoomCell, LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
-use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Launch, State};
+use ringmem_layouts::control::{Addresses, Capabilities, Command, DeviceSide, HostSide, Launch, RingHeaders, State};
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
@@ -138,13 +138,13 @@ impl<const WEAK: u8> Block<WEAK> {
             input_ring: zero(),
             output_ring: zero(),
             telemetry: zero(),
-            _host_reserved: zero(),
+            input_second: zero(),
             state: zero(),
             command_seen: zero(),
             error: zero(),
             processed: zero(),
             in_flight: zero(),
-            _device_reserved: zero(),
+            output_second: zero(),
             heartbeat: zero(),
             abi_seen: zero(),
         };
@@ -168,8 +168,15 @@ impl<const WEAK: u8> Block<WEAK> {
     }
 }
 
-const LAUNCH: Launch =
-    Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 7, input_ring: 128, output_ring: 256, telemetry: 512 };
+const LAUNCH: Launch = Launch {
+    abi: 1,
+    capabilities: Capabilities::SYSTEM_SCOPE,
+    epoch: 7,
+    input_ring: 128,
+    output_ring: 256,
+    second_headers: [None; 2],
+    telemetry: 512,
+};
 
 fn told<const WEAK: u8>(block: &Arc<Block<WEAK>>, writes: impl FnOnce(&Block<WEAK>) + Send + 'static, reads: impl FnOnce(&Block<WEAK>)) {
     let writer = thread::spawn({
@@ -190,11 +197,19 @@ fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
+fn one(ring: u64) -> RingHeaders {
+    RingHeaders { ring, own: ring, peer: ring }
+}
+
 fn a_block_is_prepared<const WEAK: u8>() {
     let reads = |block: &Block<WEAK>| {
         until(|| block.block.state.load() != 0);
         let device = block.device();
-        assert_eq!((device.addresses(), device.is_current()), ([128, 256, 512], true), "half prepared");
+        assert_eq!(
+            (device.addresses(), device.is_current()),
+            (Addresses { input: one(128), output: one(256), telemetry: 512 }, true),
+            "half prepared"
+        );
     };
     let writes = |block: &Block<WEAK>| {
         let _ = block.host();

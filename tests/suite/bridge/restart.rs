@@ -28,14 +28,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
             0
         }
     }
-    let launch = Launch {
-        controls: arguments[0],
-        epoch: arguments[1] as u32,
-        idle_ns: arguments[2],
-        batch: arguments[3],
-        split: None,
-        abi: ABI.hash,
-    };
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
     // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Dies) }
 }

@@ -63,8 +63,7 @@ unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
 
 unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
     let stop = |mut control: DeviceSide<'_, HostWord>| {
-        let [_, _, telemetry] = control.addresses();
-        let words = host.translate(telemetry, 64).expect("telemetry").cast::<[HostWord; 8]>();
+        let words = host.translate(control.addresses().telemetry, 64).expect("telemetry").cast::<[HostWord; 8]>();
         // SAFETY: as above; telemetry consists of words.
         unsafe { words.as_ref() }.iter().for_each(|word| word.store(9, Release));
         control.enter(State::Terminated);
@@ -206,14 +205,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
 }
 
 unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
-    let launch = Launch {
-        controls: arguments[0],
-        epoch: arguments[1] as u32,
-        idle_ns: arguments[2],
-        batch: arguments[3],
-        split: None,
-        abi: ABI.hash,
-    };
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
     // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Panics) }
 }

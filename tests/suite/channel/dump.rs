@@ -32,14 +32,7 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
             0
         }
     }
-    let launch = Launch {
-        controls: arguments[0],
-        epoch: arguments[1] as u32,
-        idle_ns: arguments[2],
-        batch: arguments[3],
-        split: None,
-        abi: ABI.hash,
-    };
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
     // SAFETY: the channel's launch promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits(is_stuck)) }
 }
@@ -92,6 +85,7 @@ fn a_dump_of_copied_rings_shows_both_halves() {
             stuck_after: Duration::from_millis(5),
             input_capacity: 4,
             strategy: Some(strategy),
+            placement: Some([Placement::DEVICE; 2]),
             ..Options::new("stuck")
         };
         // SAFETY: as above.

@@ -67,10 +67,10 @@ const SHARED: usize = 2;
 fn ways() -> Vec<Options<'static>> {
     let queued = [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
     let moved = queued.into_iter().flat_map(|strategy| {
-        [("echo", Placement::DEVICE), ("echo_split", Placement::SPLIT)].map(|(kernel, placement)| Options {
+        [Placement::DEVICE, Placement::SPLIT].map(|placement| Options {
             strategy: Some(strategy),
-            placement: [placement; 2],
-            ..Options::new(kernel)
+            placement: Some([placement; 2]),
+            ..Options::new("echo")
         })
     });
     let flagged = Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") };

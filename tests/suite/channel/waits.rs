@@ -50,7 +50,9 @@ fn recv_waits_for_answers_in_flight_when_the_kernel_exits() {
 fn an_unbounded_recv_returns_when_no_answer_can_arrive() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 500 }] {
         let backend = backend();
-        let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
+        let mut channel =
+            open(&backend, &Options { strategy: Some(strategy), placement: Some([Placement::DEVICE; 2]), ..Options::new("echo") })
+                .expect("a channel");
         for id in 0..10 {
             channel.try_send(message(id)).expect("room");
         }
@@ -72,7 +74,7 @@ fn an_unbounded_recv_returns_when_no_answer_can_arrive() {
 
 #[test]
 fn recv_returns_the_error_of_a_failed_transfer() {
-    let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
+    let options = Options { strategy: Some(TransferStrategy::Sync), placement: Some([Placement::DEVICE; 2]), ..Options::new("echo") };
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
     backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)));
@@ -104,7 +106,12 @@ fn a_command_seen_after_its_deadline_still_succeeds() {
         }
     };
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock)));
-    let options = Options { strategy: Some(TransferStrategy::Sync), timeout: TIMEOUT, ..Options::new("echo") };
+    let options = Options {
+        strategy: Some(TransferStrategy::Sync),
+        placement: Some([Placement::DEVICE; 2]),
+        timeout: TIMEOUT,
+        ..Options::new("echo")
+    };
     let mut channel = open(&backend, &options).expect("a channel");
     let before = calls.load(Relaxed);
     channel.flush().expect("no fault");

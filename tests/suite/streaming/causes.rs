@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringmem::attach::Corrupt;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::channel::Options;
-use ringmem::control::{Command, DeviceSide, Shared, State};
+use ringmem::control::{Addresses, Command, DeviceSide, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::stream::{Module, Stream};
 use ringmem::streaming::{Cause, Chunk, Dialogue, Interrupted, Job, Persistent, Queued, Streamer};
@@ -100,8 +100,8 @@ unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: the only kernel on the block.
     let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
     assert!(control.agree(ABI.hash));
-    let [input, output, _] = control.addresses();
-    let word = if arguments[4] == 0 { input + 128 } else { output };
+    let Addresses { input, output, .. } = control.addresses();
+    let word = if arguments[4] == 0 { input.ring + 128 } else { output.ring };
     let word = host.translate(word, 8).expect("a ring's index").cast::<AtomicU64>();
     // SAFETY: mapped, aligned, an atomic.
     unsafe { word.as_ref() }.store(LIE, Release);

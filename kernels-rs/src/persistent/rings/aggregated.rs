@@ -2,7 +2,7 @@
 
 use core::mem::ManuallyDrop;
 
-use ringmem_layouts::control::Fault;
+use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
 use ringmem_layouts::ring::spsc::Consumer;
@@ -19,14 +19,14 @@ pub struct Aggregated<'a, I, O, M: Machine> {
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I, O, M> for Aggregated<'a, I, O, M> {
-    type Places = u64;
+    type Shared = u64;
 
     #[inline(always)]
-    unsafe fn attach(machine: &M, input: u64, output: u64, shared: u64) -> Result<Self, Fault> {
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, shared: u64) -> Result<Self, Fault> {
         // SAFETY: the caller's promise.
-        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input, None)? };
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input)? };
         // SAFETY: as above.
-        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, None)? };
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output)? };
         let shared = machine.at(shared, size_of::<Aggregate<u64>>() as u64, 128).ok_or(Fault::Address)?;
         // SAFETY: mapped and aligned by `at`; live by the caller's promise.
         let shared = unsafe { shared.cast::<Aggregate<M::Word>>().as_ref() };

@@ -1,13 +1,13 @@
 use core::mem::ManuallyDrop;
 
-use ringmem_layouts::control::Fault;
+use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::flagged::{Consumer, Producer};
 use ringmem_layouts::{Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Handler, Split};
+use crate::persistent::{Batch, Handler};
 
 /// Never dropped: each lane would publish pending slots.
 pub struct Flagged<'a, I, O, M: Machine>
@@ -22,14 +22,14 @@ where
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flagged<'a, I, O, M> {
-    type Places = Option<Split>;
+    type Shared = ();
 
     #[inline(always)]
-    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
         // SAFETY: the caller's promise.
-        let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input, split.map(Split::input))? };
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input)? };
         // SAFETY: as above.
-        let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer. The error of `new` would go through local memory.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)

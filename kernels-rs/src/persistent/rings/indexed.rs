@@ -1,13 +1,13 @@
 use core::mem::ManuallyDrop;
 
-use ringmem_layouts::control::Fault;
+use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::spsc::{Consumer, Producer};
 use ringmem_layouts::{Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Handler, Split};
+use crate::persistent::{Batch, Handler};
 
 /// Never dropped: no copy is announced.
 pub struct Indexed<'a, I, O, M: Machine> {
@@ -16,14 +16,14 @@ pub struct Indexed<'a, I, O, M: Machine> {
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Indexed<'a, I, O, M> {
-    type Places = Option<Split>;
+    type Shared = ();
 
     #[inline(always)]
-    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
         // SAFETY: the caller's promise.
-        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input, split.map(Split::input))? };
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input)? };
         // SAFETY: as above.
-        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, split.map(Split::output))? };
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)

@@ -2,14 +2,14 @@
 
 use core::mem::ManuallyDrop;
 
-use ringmem_layouts::control::Fault;
+use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
 use ringmem_layouts::{RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Handler, Split};
+use crate::persistent::Handler;
 use crate::probe::Pairs;
 
 const PART: u64 = u32::MAX as u64;
@@ -58,14 +58,14 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
-    type Places = Option<Split>;
+    type Shared = ();
 
     #[inline(always)]
-    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
         // SAFETY: the caller's promise.
-        let input = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, input, split.map(Split::input))? };
+        let input = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, input)? };
         // SAFETY: as above.
-        let output = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, output, split.map(Split::output))? };
+        let output = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)

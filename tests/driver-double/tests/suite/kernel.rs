@@ -30,6 +30,7 @@ impl Line {
             epoch: EPOCH,
             input_ring: input.unwrap_or(address(inward)),
             output_ring: address(outward),
+            second_headers: [None; 2],
             telemetry: address(telemetry),
         };
         // SAFETY: zeroed pinned memory of this size, aligned to pages and never freed, exclusive.
