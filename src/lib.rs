@@ -14,7 +14,7 @@
 //! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; figures for Prometheus; an LRU cache |
 //!
-//! `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
+//! The guide is in `docs/guide`.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
@@ -56,8 +56,6 @@ cfg_if! {
         pub mod cache;
         pub mod channel;
         pub mod config;
-        #[cfg(feature = "testing")]
-        pub mod conformance;
         #[cfg(test)]
         mod eventually;
         pub mod copy;

@@ -1,9 +1,13 @@
+#[path = "../../tests/conformance/mod.rs"]
+mod checks;
+
 use std::panic::{set_hook, take_hook};
 use std::sync::Arc;
 
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::conformance::{CHECKS, Subject};
 use ringmem_kernels::IMAGE;
+
+use checks::{CHECKS, Subject};
 
 use crate::report::{Failure, Report};
 
@@ -16,7 +20,8 @@ pub fn run(report: &mut Report, kept: &Arc<CudaBackend>) -> Result<(), Failure> 
         report.fact(check.name, || {
             let backend = CudaBackend::open()?;
             let counted = Arc::clone(&backend);
-            check.run(Subject::new(backend).with_image(IMAGE).counting(move || counted.counters().into()));
+            let subject = Subject::new(backend).counting(move || counted.counters().into());
+            check.run(Subject { image: IMAGE, ..subject });
             Ok("passed".to_owned())
         });
     }

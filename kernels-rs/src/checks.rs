@@ -1,4 +1,4 @@
-//! Kernels for `ringmem::conformance` on devices that run PTX.
+//! Kernels for `tests/conformance` on devices that run PTX.
 
 use core::ptr::NonNull;
 

@@ -1,7 +1,12 @@
+#[macro_use]
+#[path = "../conformance/mod.rs"]
+mod checks;
+
 use std::sync::Arc;
 
-use ringmem::conformance::{CHECKS, Subject};
 use ringmem_kernels::IMAGE;
+
+use checks::{CHECKS, Subject};
 
 use crate::rig::{self, Alone};
 
@@ -10,7 +15,7 @@ const MEMORY: u64 = 64 << 20;
 fn subject() -> Subject {
     let backend = rig::open();
     let counted = Arc::clone(&backend);
-    Subject::new(backend).with_image(IMAGE).counting(move || counted.counters().into())
+    Subject { image: IMAGE, ..Subject::new(backend).counting(move || counted.counters().into()) }
 }
 
 fn run(path: &'static str, name: &str) {
@@ -45,4 +50,4 @@ macro_rules! tests {
     };
 }
 
-ringmem::for_each_check!(tests);
+for_each_check!(tests);

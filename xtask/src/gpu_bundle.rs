@@ -13,17 +13,7 @@ pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
     let status = Command::new(cargo)
-        .args([
-            "build",
-            "--profile",
-            "bundle",
-            "--package",
-            "ringmem",
-            "--package",
-            "ringmem-cli",
-            "--features",
-            "ringmem/cuda,ringmem/testing",
-        ])
+        .args(["build", "--profile", "bundle", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
         .args(["--bin", "ringmem", "--example", "gpu_suite", "--example", "gpu_smoke", "--target-dir"])
         .arg(&built)
         .current_dir(root())

@@ -1,4 +1,4 @@
-//! The test suite for backends.
+//! The test suite for backends. `tests/suite`, `tests/cuda` and the example `gpu_suite` include it by its path.
 //!
 //! 1. A [`Check`] is a function of a [`Subject`] that panics on failure.
 //! 2. It takes at most [`LIMIT`] and leaves no kernel running.
@@ -6,14 +6,6 @@
 //!    and no block remains.
 //!
 //! Speed and driver failures are not checked.
-//!
-//! ```
-//! use ringmem::backend::host::HostBackend;
-//! use ringmem::conformance::{CHECKS, Subject};
-//!
-//! let subject = || Subject::new(HostBackend::builder().device_memory(1 << 20).build().expect("a backend"));
-//! CHECKS[0].run(subject()); // or `run_all(subject)`
-//! ```
 
 mod allocation;
 mod copies;
@@ -24,31 +16,19 @@ mod streams;
 mod subject;
 mod views;
 
-use core::time::Duration;
-use std::format;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
-pub use figures::Figures;
-pub use kernels::IMAGE;
-pub use subject::{AnyDevice, AnyPinned, Subject};
+use figures::Figures;
+use kernels::IMAGE;
+pub use subject::Subject;
 
 /// The maximum duration of a check.
-pub const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A property of every backend.
-///
-/// ```
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::conformance::{CHECKS, Subject};
-///
-/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
-/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
-/// check.run(Subject::new(backend));
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
 pub struct Check {
     /// A sentence with underscores.
     pub name: &'static str,
@@ -80,32 +60,13 @@ impl Check {
     }
 }
 
-/// Runs every check on a new subject.
-///
-/// # Panics
-///
-/// As [`Check::run`], for the first failure.
-pub fn run_all(make: impl Fn() -> Subject) {
-    for check in CHECKS {
-        check.run(make());
-    }
-}
-
 macro_rules! checks {
     ($d:tt $($module:ident: $($name:ident,)*;)*) => {
-        /// All checks.
+        /// Every check. A function above that is not listed is dead code, which the compiler reports.
         pub const CHECKS: &[Check] = &[$($(Check { name: stringify!($name), check: $module::$name }),*),*];
 
-        /// Passes the names of all checks to a macro:
-        ///
-        /// ```
-        /// macro_rules! tests {
-        ///     ($($name:ident,)*) => { const NAMES: &[&str] = &[$(stringify!($name)),*]; };
-        /// }
-        /// ringmem::for_each_check!(tests);
-        /// assert!(ringmem::conformance::CHECKS.iter().map(|check| check.name).eq(NAMES.iter().copied()));
-        /// ```
-        #[macro_export]
+        /// Passes the names of all checks to a macro, for one `#[test]` each.
+        #[allow(unused_macros, reason = "`gpu_suite` iterates over `CHECKS`")]
         macro_rules! for_each_check {
             ($d tests:ident) => { $d tests! { $($($name,)*)* } };
         }

@@ -1,10 +1,10 @@
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
-use ringmem_layouts::image::{Entry, KernelHost};
-use ringmem_layouts::{Abi, Image, LAYOUTS};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::{Abi, Image, LAYOUTS};
 
-/// A subject's image. A backend with PTX devices provides [another](super::Subject::with_image):
+/// Host kernels. A backend whose devices run PTX needs [another image](super::Subject::image) with these kernels:
 ///
 /// - `hold(words)`: release-stores 1 to the first 64-bit word; ends when an acquire load of the second is not 0.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.

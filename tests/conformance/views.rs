@@ -1,8 +1,7 @@
-use std::vec::Vec;
+use ringmem::Error;
 
 use super::Subject;
 use super::subject::pattern;
-use crate::Error;
 
 pub fn nested_views_write_to_their_parent(subject: &Subject) {
     let (mut buffer, mut expected) = (subject.gpu_of(&pattern(100)), pattern(100));

@@ -1,18 +1,6 @@
-use crate::backend::host::Counters;
+use ringmem::backend::host::Counters;
 
 /// A backend's own counters.
-///
-/// ```
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::conformance::Figures;
-/// use ringmem::memory::{Device, GpuBuffer};
-///
-/// let backend = HostBackend::builder().build()?;
-/// let _live = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
-/// let figures = Figures::from(backend.counters());
-/// assert_eq!(figures, Figures { allocations: 1, live_bytes: 3, uploads: 1, ..Figures::default() });
-/// # Ok::<(), ringmem::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Blocks allocated, of every kind.

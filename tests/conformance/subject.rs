@@ -1,118 +1,42 @@
-use core::fmt;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::time::Duration;
-use std::boxed::Box;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
-use std::time::Instant;
-use std::vec::Vec;
+use std::time::{Duration, Instant};
 
-use ringmem_layouts::Image;
+use ringmem::backend::Backend;
+use ringmem::memory::{Both, Buffer, Device, DeviceOnly, Memory, Pinned};
+use ringmem::stream::{Module, Pending, Queued, Stream};
+use ringmem::{DeviceBytes, Image};
 
 use super::{Figures, IMAGE, LIMIT};
-use crate::DeviceBytes;
-use crate::backend::Backend;
-use crate::memory::{Both, Buffer, Device, DeviceOnly, Memory, Pinned};
-use crate::stream::{Module, Pending, Queued, Stream};
 
-/// Device memory, chosen at run time.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::conformance::{AnyDevice, CHECKS, Subject};
-/// use ringmem::memory::Device;
-/// use ringmem::pool::Pool;
-///
-/// let backend = HostBackend::builder().build()?;
-/// let pool: AnyDevice = Arc::new(Pool::builder(Device::new(&backend, 0)).build()?);
-/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
-/// check.run(Subject::new(backend).with_device_memory(pool));
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-pub type AnyDevice = Arc<dyn Memory<Visibility = DeviceOnly>>;
-/// Pinned or managed memory, chosen at run time.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::conformance::{AnyPinned, CHECKS, Subject};
-/// use ringmem::memory::Unified;
-///
-/// let backend = HostBackend::builder().build()?;
-/// let managed: AnyPinned = Arc::new(Unified::new(&backend, 0));
-/// let check = CHECKS.iter().find(|check| check.name == "a_cast_preserves_the_bytes").expect("a check");
-/// check.run(Subject::new(backend).with_pinned_memory(managed));
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-pub type AnyPinned = Arc<dyn Memory<Visibility = Both>>;
+type AnyDevice = Arc<dyn Memory<Visibility = DeviceOnly>>;
+type AnyPinned = Arc<dyn Memory<Visibility = Both>>;
 
 /// A backend under test, with memories of it.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::conformance::{CHECKS, Subject};
-///
-/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
-/// let counted = Arc::clone(&backend);
-/// let subject = Subject::new(backend).counting(move || counted.counters().into());
-/// CHECKS[0].run(subject); // a refused call must not change a counter
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[derive(Clone)]
 pub struct Subject {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) device: AnyDevice,
-    pub(super) pinned: AnyPinned,
-    image: Image,
-    pub(super) figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
-    forgotten: Arc<AtomicU64>,
+    pub backend: Arc<dyn Backend>,
+    pub device: AnyDevice,
+    pub pinned: AnyPinned,
+    /// An image with the kernels of [`IMAGE`], which the backend can run.
+    pub image: Image,
+    pub figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
+    pub forgotten: Arc<AtomicU64>,
 }
 
 impl Subject {
     /// Returns a subject with plain memories of device 0 and host kernels. One check exhausts the device.
-    #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
         let (device, pinned) = (Device::new(&backend, 0), Pinned::new(&backend, 0));
         Self { backend, device: Arc::new(device), pinned: Arc::new(pinned), image: IMAGE, figures: None, forgotten: Arc::default() }
     }
 
-    /// Sets another device memory, such as a pool.
-    #[must_use]
-    pub fn with_device_memory(mut self, memory: AnyDevice) -> Self {
-        self.device = memory;
-        self
-    }
-
-    /// Sets another host-visible memory.
-    #[must_use]
-    pub fn with_pinned_memory(mut self, memory: AnyPinned) -> Self {
-        self.pinned = memory;
-        self
-    }
-
-    /// Sets an image with the kernels of [`IMAGE`].
-    #[must_use]
-    pub fn with_image(mut self, image: Image) -> Self {
-        self.image = image;
-        self
-    }
-
     /// Sets the backend's counters.
-    #[must_use]
     pub fn counting(mut self, figures: impl Fn() -> Figures + Send + Sync + 'static) -> Self {
         self.figures = Some(Arc::new(figures));
         self
-    }
-
-    pub(super) fn image(&self) -> &Image {
-        &self.image
     }
 
     pub(super) fn figures(&self) -> Option<Figures> {
@@ -188,12 +112,6 @@ impl Subject {
         let pending = pending.expect("a launch");
         buffer.used_by(stream).expect("a stream of the same backend");
         pending
-    }
-}
-
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject").field("backend", &self.backend).field("figures", &self.figures()).finish_non_exhaustive()
     }
 }
 

@@ -1,13 +1,13 @@
-use core::alloc::Layout;
+use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::vec::Vec;
+
+use ringmem::backend::{Block, MemoryLocation, Options, Request, Uses};
+use ringmem::memory::{Buffer, Device, Host, HostReadable, Memory, Pinned};
+use ringmem::stream::Stream;
+use ringmem::{DeviceBytes, Error};
 
 use super::Subject;
 use super::subject::{done, eventually};
-use crate::Error;
-use crate::backend::{Block, MemoryLocation, Options, Request, Uses};
-use crate::memory::{Buffer, Device, Host, Memory, Pinned};
-use crate::stream::Stream;
 
 const LOCATIONS: [MemoryLocation; 4] = [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
 
@@ -153,7 +153,7 @@ pub fn memory_info_follows_allocations_and_frees(subject: &Subject) {
 }
 
 pub fn host_visible_memory_is_zeroed(subject: &Subject) {
-    fn check(memory: impl Memory<Visibility: crate::memory::HostReadable> + Clone) {
+    fn check(memory: impl Memory<Visibility: HostReadable> + Clone) {
         for len in [1, 100, 20_000] {
             for _ in 0..3 {
                 let mut buffer = Buffer::<u32, _>::new(memory.clone(), len).expect("room");
@@ -175,7 +175,7 @@ pub fn a_buffer_is_freed_once_even_when_unwinding(subject: &Subject) {
         let buffer = Buffer::<u16, _>::new(memory.clone(), 77).expect("room");
         let owner = AssertUnwindSafe(|| {
             let _owned = buffer;
-            resume_unwind(std::boxed::Box::new(()));
+            resume_unwind(Box::new(()));
         });
         catch_unwind(owner).expect_err("it unwinds");
     });
@@ -186,8 +186,8 @@ pub fn a_buffer_is_freed_once_even_when_unwinding(subject: &Subject) {
 }
 
 pub fn an_empty_buffer_makes_no_calls(subject: &Subject) {
-    fn check<T: crate::DeviceBytes + PartialEq + core::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
-        let what = core::any::type_name::<T>();
+    fn check<T: DeviceBytes + PartialEq + std::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
+        let what = std::any::type_name::<T>();
         subject.nothing(what, || {
             let len = elements.len();
             let (mut gpu, pinned) = (subject.gpu::<T>(len), subject.pinned_of::<T>(elements));

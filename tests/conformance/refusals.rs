@@ -1,17 +1,11 @@
-use std::boxed::Box;
-use std::string::ToString;
-use std::vec;
-use std::vec::Vec;
-
-use ringmem_layouts::{Abi, Image, LAYOUTS, set_hash};
+use ringmem::backend::Backend;
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, Image, LAYOUTS, set_hash};
 
 use super::subject::{done, pattern};
 use super::{IMAGE, Subject};
-use crate::Error;
-use crate::backend::host::HostBackend;
-use crate::memory::GpuBuffer;
-use crate::memory::{Device, PinnedBuffer};
-use crate::stream::{Module, Stream};
 
 const OUTSIDE: [(usize, usize); 4] = [(0, 101), (100, 1), (usize::MAX, 2), (1 << 62, 1)];
 
@@ -88,7 +82,7 @@ pub fn objects_of_another_backend_are_rejected(subject: &Subject) {
     let (their_stream, their_module) = (Stream::new(&other, 0).expect("a stream"), Module::load(&other, &IMAGE, &IMAGE.abi));
     let their_module = their_module.expect("our ABI");
     let (stream, ours, mut gpu) = (subject.stream(), subject.pinned_of(&[1_u8; 8]), subject.gpu_of(&[2_u8; 8]));
-    assert_ne!(subject.backend.id(), crate::backend::Backend::id(&*other));
+    assert_ne!(subject.backend.id(), other.id());
     let is_foreign = |error: &Error| matches!(error, Error::OtherBackend { .. });
     let ours = subject.nothing("foreign memory", || {
         let rejected = stream.copy(ours, theirs).expect_err("a foreign target");
@@ -104,7 +98,7 @@ pub fn objects_of_another_backend_are_rejected(subject: &Subject) {
             theirs.as_view_mut().copy_from_view(gpu.as_view()).err(),
             gpu.used_by(&their_stream).err(),
             stream.wait_for(&their_stream).err(),
-            PinnedBuffer::<u8>::new_on(crate::memory::Pinned::new(&subject.backend, 0), 8, &their_stream).err(),
+            PinnedBuffer::<u8>::new_on(Pinned::new(&subject.backend, 0), 8, &their_stream).err(),
             // SAFETY: it is not launched.
             unsafe { stream.launch(&their_module, "hold", &[0]) }.err(),
         ];
@@ -138,7 +132,7 @@ pub fn unknown_kernels_and_wrong_argument_counts_are_errors(subject: &Subject) {
 
 pub fn loading_an_image_of_another_abi_has_both_layouts(subject: &Subject) {
     const LESS: Abi = Abi::of(LAYOUTS.split_at(1).1);
-    let own = subject.image().abi;
+    let own = subject.image.abi;
     let turned: Vec<_> = own.layouts.iter().rev().copied().collect();
     let turned = Abi { hash: set_hash(&turned), ..own };
     let error = Module::load(&subject.backend, &Image { abi: LESS, ..IMAGE }, &IMAGE.abi).expect_err("other layouts");
@@ -146,5 +140,5 @@ pub fn loading_an_image_of_another_abi_has_both_layouts(subject: &Subject) {
     let message = error.to_string();
     assert!(message.contains(LAYOUTS[0].name) && message.contains("nothing of that name"), "{message}");
     assert_eq!(turned.hash, subject.module().abi().hash);
-    Module::load(&subject.backend, subject.image(), &turned).expect("the same layouts in another order");
+    Module::load(&subject.backend, &subject.image, &turned).expect("the same layouts in another order");
 }

@@ -1,22 +1,21 @@
 //! Order, waiting and lifetimes of streams, most of them while a kernel runs that the test ends. Pinned memory is allocated before
 //! that kernel is launched: a driver may let its allocation wait for every running kernel.
 
-use core::future::{Future, IntoFuture};
-use core::mem;
-use core::pin::pin;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
-use core::task::{Context, Poll, Waker};
+use std::future::{Future, IntoFuture};
+use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Wake;
-use std::vec::Vec;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Wake, Waker};
+
+use ringmem::Error;
+use ringmem::backend::Uses;
+use ringmem::error::OperationFault;
+use ringmem::memory::{Buffer, Device, Pinned};
 
 use super::subject::{HELD_UP, Held, done, eventually, held_up, pattern, tell_tale};
 use super::{LIMIT, Subject};
-use crate::Error;
-use crate::backend::Uses;
-use crate::error::OperationFault;
-use crate::memory::{Buffer, Device};
 
 pub fn kernels_run_in_order_with_surrounding_transfers(subject: &Subject) {
     let (stream, gpu) = (subject.stream(), subject.gpu::<u8>(1000));
@@ -164,7 +163,7 @@ pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
     let stream = subject.stream();
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
-    let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
+    let pinned = Buffer::<u8, _>::new(Pinned::new(&subject.backend, 0), 100).expect("room");
     let held = subject.hold(&stream);
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
@@ -215,7 +214,8 @@ pub fn a_kept_value_is_dropped_after_its_uses(subject: &Subject) {
     let mut held = subject.hold(&stream);
     let launch = held.take();
     let (value, alive) = tell_tale();
-    subject.backend.keep(value, &launch.ticket().map_or(Uses::NONE, Uses::of), None);
+    let ticket = subject.backend.mark(stream.id()).expect("an open stream");
+    subject.backend.keep(value, &Uses::of(ticket), None);
     assert_eq!(Arc::strong_count(&alive), 2, "a kernel uses it");
     drop(held);
     done(launch);

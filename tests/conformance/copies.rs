@@ -1,12 +1,11 @@
-use core::fmt::Debug;
-use std::vec;
-use std::vec::Vec;
+use std::fmt::Debug;
+
+use ringmem::backend::Options;
+use ringmem::memory::{Buffer, Unified, UnifiedBuffer};
+use ringmem::{CacheLineAligned, DeviceBytes, Error};
 
 use super::Subject;
 use super::subject::{done, pattern};
-use crate::backend::Options;
-use crate::memory::{Buffer, Unified, UnifiedBuffer};
-use crate::{CacheLineAligned, DeviceBytes};
 
 pub fn copies_of_every_size_and_offset_preserve_their_neighbours(subject: &Subject) {
     const BEFORE: u8 = 0xA5;
@@ -149,7 +148,7 @@ pub fn one_buffer_and_one_staging_buffer_serve_a_thousand_batches(subject: &Subj
 pub fn both_sides_access_managed_memory_without_a_copy(subject: &Subject) {
     if !subject.backend.capabilities(0).expect("device 0").unified {
         let error = UnifiedBuffer::<u8>::new(Unified::new(&subject.backend, 0), 8).expect_err("there is none");
-        assert!(matches!(error, crate::Error::Unsupported { .. }), "{error}");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         return;
     }
     let (stream, module) = (subject.stream(), subject.module());
