@@ -113,26 +113,11 @@ pub fn csv(text: &str) -> impl Display {
     })
 }
 
-/// The value of an OpenMetrics label, with its quotes.
-pub fn openmetrics(text: &str) -> impl Display {
-    fmt::from_fn(move |f| {
-        f.write_char('"')?;
-        for character in text.chars() {
-            match character {
-                '\\' | '"' => write!(f, "\\{character}")?,
-                '\n' => f.write_str("\\n")?,
-                _ => f.write_char(character)?,
-            }
-        }
-        f.write_char('"')
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::string::ToString;
 
-    use super::{comment, csv, is_printable, json, json_document, openmetrics, terminal, xml};
+    use super::{comment, csv, is_printable, json, json_document, terminal, xml};
 
     /// A control character of ASCII, one of C1, bidirectional controls, separators, noncharacters.
     const UNPRINTABLE: [char; 13] = [
@@ -207,6 +192,5 @@ mod tests {
     fn markup_is_text() {
         assert_eq!(xml("<a b='\"'>&").to_string(), "&lt;a b=&#39;&quot;&#39;&gt;&amp;");
         assert_eq!(comment("*/ /* **//").to_string(), "* / / * ** //");
-        assert_eq!(openmetrics("a\"\\\n").to_string(), r#""a\"\\\n""#);
     }
 }

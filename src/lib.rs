@@ -12,9 +12,9 @@
 //! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
 //! | `monitor` | figures of running channels for other processes |
-//! | `config`, `visibility`, `describe`, `snapshot`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; figures for Prometheus; an LRU cache |
+//! | `config`, `visibility`, `describe`, `snapshot`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; an LRU cache |
 //!
-//! The guide is in `docs/guide`.
+//! `prometheus` adds the module of that name: a collector of these figures. The guide is in `docs/guide`.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
@@ -84,10 +84,11 @@ cfg_if! {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         pub mod monitor;
         mod monotonic;
-        pub mod openmetrics;
         mod path;
         pub mod peer;
         pub mod pool;
+        #[cfg(feature = "prometheus")]
+        pub mod prometheus;
         pub mod registry;
         // Needs robust locks and sealed memory.
         #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -28,12 +28,13 @@ mod loom_wait;
 mod manager;
 mod mirror;
 mod monitor;
-mod openmetrics;
 mod own_kernels;
 mod peers;
 mod pool;
 mod pools;
 mod prefetch;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod registry;
 mod shared;
 mod shared_owned;

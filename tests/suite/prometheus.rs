@@ -1,15 +1,25 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, Figures, GpuBuffer, Scope, Statistics};
-use ringmem::openmetrics::OpenMetrics;
 use ringmem::pool::{self, Pool};
+use ringmem::prometheus::Collector;
 use ringmem::stream::{self, Stream, Traffic};
 use ringmem::{ControlBlock, TelemetryBuffer, bridge, control, manager};
 use ringmem_kernels::echo::{ECHO, Echo};
 use zerocopy::FromZeros;
+
+fn scrape(collector: &Collector) -> String {
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    registry.register_collector(Box::new(collector.clone()));
+    encode(&mut text, &registry).expect("a string");
+    text
+}
 
 fn value<'a>(text: &'a str, sample: &str) -> &'a str {
     let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')).collect();
@@ -36,13 +46,14 @@ fn every_source_exports_its_figures() {
     channel.recv().unwrap();
     let closed = channel.close().unwrap();
 
-    let text = OpenMetrics::new()
-        .pool("p", &pool.statistics())
-        .manager("m", &manager.statistics())
-        .memory("s", &memory.scope())
-        .stream("t", &stream.metrics().unwrap())
-        .kernel("k", &closed.control, Some(&closed.telemetry))
-        .to_string();
+    let collector = Collector::new();
+    collector
+        .pool("p", move || pool.statistics())
+        .manager("m", move || manager.statistics())
+        .memory("s", move || memory.scope())
+        .stream("t", move || stream.metrics())
+        .kernel("k", move || (closed.control, Some(closed.telemetry)));
+    let text = scrape(&collector);
     assert_eq!(value(&text, "ringmem_pool_hits_total{name=\"p\"}"), "1");
     assert_eq!(value(&text, "ringmem_pool_requested_bytes{name=\"p\"}"), "5000");
     assert_eq!(value(&text, "ringmem_manager_limit_bytes{name=\"m\"}"), "1048576");
@@ -98,15 +109,16 @@ fn every_figure_is_exported_under_its_own_name() {
     }
     (of_stream.kernels.count, of_stream.kernels.time, of_stream.lost) = (671, Duration::from_nanos(672), 673);
 
-    let text = OpenMetrics::new()
-        .pool("p", &of_pool)
-        .memory("s", &scope)
-        .manager("m", &of_manager)
-        .bridge("b", &of_bridge)
-        .kernel("k", &control, Some(&telemetry))
-        .stream("t", &of_stream)
-        .to_string();
-    let expected = include_str!("openmetrics.txt");
+    let collector = Collector::new();
+    collector
+        .pool("p", move || of_pool)
+        .memory("s", move || scope)
+        .manager("m", move || of_manager.clone())
+        .bridge("b", move || of_bridge)
+        .kernel("k", move || (control, Some(telemetry)))
+        .stream("t", move || of_stream.clone());
+    let text = scrape(&collector);
+    let expected = include_str!("prometheus.txt");
     for (line, expected) in text.lines().zip(expected.lines()) {
         assert_eq!(line, expected);
     }
@@ -115,14 +127,16 @@ fn every_figure_is_exported_under_its_own_name() {
 
 #[test]
 fn samples_of_a_metric_follow_one_header() {
-    let metrics = [bridge::Metrics::default(); 2];
-    let text = OpenMetrics::new().bridge("a", &metrics).bridge("b", &metrics).to_string();
+    let (collector, metrics) = (Collector::new(), [bridge::Metrics::default(); 2]);
+    assert_eq!(scrape(&collector), "# EOF\n");
+    collector.bridge("b", move || metrics).bridge("a", move || metrics);
+    let text = scrape(&collector);
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(
         lines[..6],
         [
-            "# TYPE ringmem_bridge_messages counter",
             "# HELP ringmem_bridge_messages Messages that arrived.",
+            "# TYPE ringmem_bridge_messages counter",
             "ringmem_bridge_messages_total{name=\"a\",direction=\"to_device\"} 0",
             "ringmem_bridge_messages_total{name=\"a\",direction=\"to_host\"} 0",
             "ringmem_bridge_messages_total{name=\"b\",direction=\"to_device\"} 0",
@@ -132,25 +146,69 @@ fn samples_of_a_metric_follow_one_header() {
     assert_eq!(lines.iter().filter(|line| line.starts_with("# TYPE ringmem_bridge_copied_bytes ")).count(), 1);
     assert!(lines.contains(&"# UNIT ringmem_bridge_copied_bytes bytes"));
     assert_eq!(lines.last(), Some(&"# EOF"));
-    assert_eq!(OpenMetrics::new().to_string(), "# EOF\n");
 }
 
 #[test]
 fn names_are_escaped_and_times_are_in_seconds() {
-    let mut metrics = ringmem::stream::Metrics::default();
+    let (collector, mut metrics) = (Collector::new(), stream::Metrics::default());
     metrics.fills.time = Duration::new(3, 7);
-    let text = OpenMetrics::new().stream("a\"b\\c\nd", &metrics).to_string();
-    assert_eq!(value(&text, "ringmem_stream_busy_seconds_total{name=\"a\\\"b\\\\c\\nd\",direction=\"fill\"}"), "3.000000007");
+    collector.stream("a\"b\\c\nd", move || metrics.clone());
+    let sample = "ringmem_stream_busy_seconds_total{name=\"a\\\"b\\\\c\\nd\",direction=\"fill\"}";
+    assert_eq!(value(&scrape(&collector), sample), "3.000000007");
 }
 
 #[test]
 fn an_invalid_state_is_exported_as_no_state() {
     let mut control = ControlBlock::<u64>::new_zeroed();
     (control.state, control.processed) = (99, u64::MAX);
-    let text = OpenMetrics::new().kernel("k", &control, None).to_string();
+    let collector = Collector::new();
+    collector.kernel("k", move || (control, None));
+    let text = scrape(&collector);
     for state in control::State::ALL {
         let sample = format!("ringmem_kernel_state{{name=\"k\",ringmem_kernel_state=\"{}\"}}", format!("{state:?}").to_lowercase());
         assert_eq!(value(&text, &sample), "0");
     }
     assert_eq!(value(&text, "ringmem_kernel_messages_total{name=\"k\"}"), "18446744073709551615");
+    assert!(!text.contains("ringmem_kernel_dropped"), "{text}");
+}
+
+#[test]
+fn sources_are_read_at_each_scrape_replaced_by_name_and_removed() {
+    let (collector, latest) = (Collector::new(), Arc::new(Mutex::new(None)));
+    let read = Arc::clone(&latest);
+    collector.bridge("b", move || *read.lock().unwrap());
+    assert_eq!(scrape(&collector), "# EOF\n", "the source has no figures yet");
+    let mut metrics = [bridge::Metrics::default(); 2];
+    metrics[0].messages = 7;
+    *latest.lock().unwrap() = Some(metrics);
+    let sample = "ringmem_bridge_messages_total{name=\"b\",direction=\"to_device\"}";
+    assert_eq!(value(&scrape(&collector), sample), "7");
+    metrics[0].messages = 8;
+    collector.bridge("b", move || metrics);
+    assert_eq!(value(&scrape(&collector), sample), "8");
+
+    let (inner, pool) = (collector.clone(), pool::Statistics::default());
+    collector.pool("b", move || {
+        inner.remove("b"); // a source may use its collector
+        pool
+    });
+    assert_eq!(value(&scrape(&collector), "ringmem_pool_hits_total{name=\"b\"}"), "0");
+    assert_eq!(scrape(&collector), "# EOF\n");
+}
+
+#[test]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn a_published_channel_is_exported_from_its_page() {
+    let backend = HostBackend::builder().build().unwrap();
+    let mut channel = Channel::builder(ECHO).publish("prometheus").open(&backend, 0).unwrap();
+    channel.send(Echo { words: [1; 8] }).unwrap();
+    channel.recv().unwrap();
+    let published = ringmem::monitor::list().unwrap();
+    let published = published.iter().find(|one| one.name == "prometheus" && one.pid == std::process::id()).unwrap();
+    let view = ringmem::monitor::View::open(&published.path).unwrap();
+    let collector = Collector::new();
+    collector.kernel("k", move || view.read().ok().map(|figures| (figures.control, Some(figures.telemetry))));
+    channel.dump().unwrap();
+    assert_eq!(value(&scrape(&collector), "ringmem_kernel_messages_total{name=\"k\"}"), "1");
+    channel.close().unwrap();
 }
