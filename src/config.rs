@@ -61,7 +61,7 @@ pub struct Pooling {
     pub enabled: bool,
     /// Most bytes that a pool reserves, live or idle.
     pub max_bytes: u64,
-    /// Idle time after which memory is freed.
+    /// Idle time after which [`Pools::maintain`](crate::pool::Pools::maintain) frees memory.
     pub trim_interval: Duration,
 }
 
@@ -160,11 +160,11 @@ impl Config {
     /// | `Metal.UseSharedMemory` | `true`, `false` | `location`: unified, with `managed`; or device |
     /// | `Metal.ResourceStorageMode`, `Metal.StorageMode` | `Shared`, `Private` | as `UseSharedMemory` = `true`, `false` |
     /// | `OpenCL.UseZeroCopyBuffers` | `true`, `false` | `location`: pinned or device |
-    /// | `OpenCL.PreferReadWriteBuffers` | `true` | nothing: every buffer is readable and writable |
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Setting`] with the reason: an unknown name, a malformed value, or one without a counterpart.
+    /// [`ConfigError::Setting`] with the reason: an unknown name, a malformed value, or a setting that would have no effect, such as
+    /// `OpenCL.PreferReadWriteBuffers`: every buffer is readable and writable.
     ///
     /// ```
     /// use ringmem::config::Config;
@@ -176,7 +176,7 @@ impl Config {
     /// # Ok::<(), ringmem::config::ConfigError>(())
     /// ```
     #[doc(alias("MaxPoolSizeBytes", "TrimInterval", "PinnedMemoryPoolSize", "EnableManagedMemory", "UseSharedMemory"))]
-    #[doc(alias("ResourceStorageMode", "StorageMode", "UseZeroCopyBuffers", "PreferReadWriteBuffers"))]
+    #[doc(alias("ResourceStorageMode", "StorageMode", "UseZeroCopyBuffers"))]
     pub fn with_setting(self, name: &str, value: &str) -> Result<Self, ConfigError> {
         let shared = |is_shared| match is_shared {
             true => self.with_managed(true).with_location(MemoryLocation::Unified),
@@ -200,11 +200,9 @@ impl Config {
                 true => self.with_location(MemoryLocation::Pinned),
                 false => self.with_location(MemoryLocation::Device),
             }),
-            "OpenCL.PreferReadWriteBuffers" => match boolean(value) {
-                Ok(true) => Ok(self),
-                Ok(false) => Err("every buffer is readable and writable; a `&Buffer` is read-only"),
-                Err(reason) => Err(reason),
-            },
+            "OpenCL.PreferReadWriteBuffers" => {
+                Err("every buffer is readable and writable, and a `&Buffer` is read-only; remove the setting")
+            }
             _ => Err("unknown name; `Config::with_setting` lists the known ones"),
         }
         .map_err(|reason| ConfigError::Setting { name: name.to_owned(), value: value.to_owned(), reason })
@@ -277,12 +275,6 @@ fn interval(value: &str) -> Result<Duration, &'static str> {
 
 fn within(field: &'static str, got: u64, least: u64) -> Result<(), ConfigError> {
     if (least..=MOST).contains(&got) { Ok(()) } else { Err(ConfigError::Bytes { field, got, least, most: MOST }) }
-}
-
-/// Returns the default [`budget`](Pinning::budget): 2 GiB, at most a quarter of `ram`.
-#[must_use]
-pub const fn pinned_budget(ram: u64) -> u64 {
-    Config::opencl().pinning.budget(ram)
 }
 
 const TRANSFERS: u64 = 10;
@@ -361,7 +353,6 @@ mod tests {
             ("Metal.ResourceStorageMode", "Shared", unified),
             ("Metal.StorageMode", "Private", config),
             ("OpenCL.UseZeroCopyBuffers", "True", pinned),
-            ("OpenCL.PreferReadWriteBuffers", "true", config),
         ];
         for (name, value, expected) in table {
             assert_eq!(config.with_setting(name, value), Ok(expected), "{name} = {value}");
@@ -388,8 +379,8 @@ mod tests {
             ("Metal.StorageMode", "Managed", "a buffer has one copy"),
             ("Metal.StorageMode", "Memoryless", "memoryless storage is for render targets"),
             ("Metal.StorageMode", "shared", "expected Shared or Private"),
+            ("OpenCL.PreferReadWriteBuffers", "true", "every buffer is readable"),
             ("OpenCL.PreferReadWriteBuffers", "false", "every buffer is readable"),
-            ("OpenCL.PreferReadWriteBuffers", "", "expected true or false"),
         ];
         for (name, value, expected) in table {
             match Config::host().with_setting(name, value) {
@@ -406,7 +397,7 @@ mod tests {
     fn the_pinned_budget_is_2_gib_or_a_quarter_of_the_memory() {
         let table = [(0, 0), (3, 0), (4, 1), (GIB, GIB / 4), (8 * GIB - 4, 2 * GIB - 1), (8 * GIB, 2 * GIB), (u64::MAX, 2 * GIB)];
         for (ram, budget) in table {
-            assert_eq!(pinned_budget(ram), budget, "of {ram}");
+            assert_eq!(Config::default().pinning.budget(ram), budget, "of {ram}");
         }
         assert_eq!(Pinning { pool_bytes: 100 }.budget(1000), 100);
         assert_eq!(Pinning { pool_bytes: 100 }.budget(200), 50);

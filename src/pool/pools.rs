@@ -230,8 +230,6 @@ impl fmt::Debug for Pools {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::backend::host::HostBackend;
 
@@ -243,14 +241,14 @@ mod tests {
         let now = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&now);
         let backend = HostBackend::builder().device_memory(128 * MIB).build().expect("a backend");
-        let config = Config::host().with_managed(true).with_trim_interval(Duration::from_millis(10));
+        let config = Config::host().with_managed(true).with_setting("MemoryPooling.TrimInterval", "00:00:10").expect("a setting");
         let pools = Pools::with(&backend, 0, &config, None, Arc::new(move || clock.load(Relaxed))).expect("pools");
         let held = || {
             let counters = backend.counters();
             [counters.device_live, counters.pinned_live, counters.unified_live].map(|live| live.bytes > 0)
         };
-        let maintain_after = |milliseconds: u64| {
-            now.fetch_add(milliseconds * 1_000_000, Relaxed);
+        let maintain_after = |seconds: u64| {
+            now.fetch_add(seconds * 1_000_000_000, Relaxed);
             pools.maintain()
         };
         for location in KINDS {

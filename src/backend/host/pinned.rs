@@ -1,13 +1,15 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::config::Config;
 use crate::error::LimitOf;
-use crate::{Error, Result, config};
+use crate::{Error, Result};
 
-/// Returns the [budget](config::pinned_budget) for this much memory; the largest if unknown.
+/// Returns the default [budget](crate::config::Pinning::budget) of page-locked memory for this much memory: 2 GiB, at most a quarter; 2 GiB if
+/// the memory is unknown.
 #[must_use]
 pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
-    config::pinned_budget(match host_memory {
+    Config::host().pinning.budget(match host_memory {
         Some(bytes) => bytes,
         None => u64::MAX,
     })

@@ -37,7 +37,8 @@ fn given(counters: &Counters, location: MemoryLocation) -> (u64, u64) {
 fn pooling_is_on_or_off_for_every_memory_kind() {
     for enabled in [true, false] {
         let backend = backend();
-        let pools = pools(&backend, &Config::host().with_managed(true).with_pooling(enabled));
+        let config = Config::host().with_managed(true).with_setting("MemoryPooling.Enabled", &enabled.to_string()).expect("a setting");
+        let pools = pools(&backend, &config);
         for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
             for round in 1..=10 {
                 drop(pools.buffer_in::<u8>(location, 100_000).expect("room"));
