@@ -14,7 +14,7 @@
 //! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; an LRU cache |
 //!
-//! `prometheus` adds the module of that name: a collector of these figures. The guide is in `docs/guide`.
+//! The feature `prometheus` adds a module of that name, which exports figures of the above to Prometheus. The guide is in `docs/guide`.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
