@@ -1,18 +1,22 @@
 //! Tests of a GPU, part by part: the program behind `cargo xtask gpu-bundle`.
 //!
-//! `gpu_suite PART [--quick] [--seconds N]`: one line per fact on stderr, one of JSON per fact and for the part on stdout. Parts:
-//! `probe`, `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`. Exit codes: 0 every fact
-//! holds, 1 one does not, 2 invalid arguments, 3 no driver or no device, 4 a fact was not tested.
+//! `gpu_suite PART [--quick] [--seconds N]`: one line per fact on stderr; one of JSON per fact, per row of a measurement and for the part on stdout.
+//! Parts: `probe`, `light` (the link, memory order, placement of headers), `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`.
+//! `--quick` divides the work, `--seconds` is the time of `soak`. Exit codes: 0 every fact holds, 1 one does not, 2 invalid arguments, 3 no driver or
+//! no device, 4 a fact was not tested.
 //!
 //! It has run only on a driver double, never on a GPU.
 
 mod child;
 mod conformance;
+mod driver;
 mod exchange;
 mod faults;
 mod kernel;
+mod light;
 mod prefilled;
 mod report;
+mod rings;
 mod soak;
 
 use std::process::ExitCode;
@@ -27,12 +31,14 @@ use report::{Failure, Report};
 #[derive(Clone, Copy)]
 struct Scale {
     messages: u64,
+    /// Divides the work of the part `light`.
+    divisor: u64,
     soak: Duration,
 }
 
-const WHOLE: Scale = Scale { messages: 200_000, soak: Duration::from_secs(50) };
-const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
-const LIMIT: Duration = Duration::from_secs(150);
+const WHOLE: Scale = Scale { messages: 200_000, divisor: 1, soak: Duration::from_secs(50) };
+const QUICK: Scale = Scale { messages: 2_000, divisor: 1000, soak: Duration::from_secs(2) };
+const LIMIT: Duration = Duration::from_secs(240);
 
 fn main() -> ExitCode {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
@@ -57,14 +63,10 @@ fn main() -> ExitCode {
             _ => sense = false,
         }
     }
-    std::thread::spawn(move || {
-        std::thread::sleep(LIMIT + scale.soak);
-        eprintln!("gpu_suite: not done after {} s: ended, and its kernels with it", (LIMIT + scale.soak).as_secs());
-        // Not `exit`: the driver's destructors wait for the hanging call's locks.
-        std::process::abort();
-    });
+    report::watch(LIMIT + scale.soak);
     match (part.as_str(), sense) {
         ("probe", true) => part_of("probe", |_, _| Ok(())),
+        ("light", true) => part_of("light", |report, backend| light::run(report, backend, scale.divisor)),
         ("conformance", true) => part_of("conformance", conformance::run),
         ("kernel", true) => part_of("kernel", |report, backend| kernel::run(report, backend, scale)),
         ("faults", true) => part_of("faults", faults::run),
@@ -74,7 +76,7 @@ fn main() -> ExitCode {
         ("child-listens", true) => child::listens(),
         ("child-loses-its-context", true) => child::loses_its_context(),
         _ => {
-            eprintln!("gpu_suite: usage: gpu_suite probe|conformance|kernel|faults|short|soak [--quick] [--seconds N]");
+            eprintln!("gpu_suite: usage: gpu_suite probe|light|conformance|kernel|faults|short|soak [--quick] [--seconds N]");
             ExitCode::from(2)
         }
     }
@@ -87,7 +89,7 @@ fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) 
     let opened = CudaBackend::with(settings).and_then(|backend| Ok((backend.driver().gpus()?, backend)));
     match opened {
         Ok((gpus, backend)) => {
-            report.about(backend.driver().version(), &gpus);
+            report.opened(backend.driver().version(), &gpus);
             if let Err(failure) = run(&mut report, &backend) {
                 report.fact("it ran to its end", || Err(failure));
             }

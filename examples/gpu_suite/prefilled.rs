@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use ringmem::attach::AttachError;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use ringmem::control::{Command, State};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::ring::{RingFlags, flagged, paired, spsc};
 use ringmem::stream::{Module, Stream};
-use ringmem::{Host, HostWord, RingHeader, RingLayout};
+use ringmem::{Host, RingLayout};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
+use crate::driver;
 use crate::exchange::message;
 use crate::report::{Failure, demand};
+use crate::rings::Rings;
 
 const CAPACITY: u64 = 512;
 const MESSAGES: u64 = 500;
 /// Across the wrap.
 const START: u64 = u64::MAX - 100;
 const PATIENCE: Duration = Duration::from_secs(20);
-const TELEMETRY: u64 = 128;
-const INPUT: u64 = 256;
 
 /// Pushes a message, or returns false; pops one.
 type Ends = (Box<dyn FnMut(Echo) -> bool>, Box<dyn FnMut() -> Option<Echo>>);
@@ -64,34 +64,20 @@ fn drained(
     const EPOCH: u32 = 1;
     let (stream, module) = (Stream::new(backend, 0)?, Module::load(backend, &IMAGE, &ABI)?);
     let ring = RingLayout::of_kind::<Echo>(kind, CAPACITY)?;
-    let output = INPUT + ring.size();
-    // Of `u64`, 128 bytes to spare for the alignment.
-    let mut memory = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), ((output + ring.size()) / 8 + 16) as usize)?;
+    // Elements of 8 bytes, and 128 bytes to spare for the alignment.
+    let mut memory = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), (Rings::bytes(&ring, 1) / 8 + 16) as usize)?;
     memory.zero()?;
     let address = memory.device_address().ok_or("pinned memory has no device address")?.get();
-    let skipped = address.next_multiple_of(128) - address;
-    let device = address + skipped;
+    let device = address.next_multiple_of(128);
     let host = memory.as_ptr().ok_or("the host does not see pinned memory")?.cast::<u8>();
-    // SAFETY: at most 128 bytes, which the memory has to spare.
-    let base = unsafe { host.add(skipped as usize) };
-    // SAFETY: offsets within the memory.
-    let place = |offset: u64| unsafe { base.add(offset as usize) };
-    for at in [INPUT, output] {
-        // SAFETY: zeroed, aligned to 128, as long as `memory`; only the ends and the kernel access it, later.
-        unsafe { place(at).cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, START) };
-    }
-    let launch = Launch {
-        abi: ABI.hash,
-        capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
-        epoch: EPOCH,
-        input_ring: device + INPUT,
-        output_ring: device + output,
-        second_headers: [None; 2],
-        telemetry: device + TELEMETRY,
-    };
-    // SAFETY: as above.
-    let mut control = unsafe { HostSide::prepare(place(0).cast::<Shared<HostWord>>().as_ref(), &launch) };
-    let (mut push, mut pop) = attach(place(INPUT), place(output), ring.size())?;
+    // SAFETY: less than 128 bytes, which the memory has to spare.
+    let host = unsafe { host.add((device - address) as usize) };
+    // SAFETY: zeroed, aligned to 128 and as long as `memory`, which is dropped after the ends and, by its record of the launch, after the kernel.
+    let rings = unsafe { Rings::format(driver::Pinned { host, device }, ring, 1, START) };
+    let (input, output) = (rings.input(0), rings.output(0));
+    // SAFETY: the kernel is launched below, and the control block is prepared once.
+    let mut control = unsafe { rings.control(0, EPOCH, [None; 2]) };
+    let (mut push, mut pop) = attach(rings.place(input), rings.place(output), ring.size())?;
     for number in 0..MESSAGES {
         demand(push(message(number)), || format!("message {number} does not fit"))?;
     }

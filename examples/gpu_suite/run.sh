@@ -156,11 +156,7 @@ body() {
         { timeout 5 nvidia-smi -q; cat /proc/meminfo; } > "$work/logs/machine.txt" 2>&1
         exec "$here/ringmem" doctor --backend cuda --json
         ;;
-    light)
-        if [ -n "$quick" ]; then set -- --scale 1000; else set --; fi
-        exec "$here/gpu_smoke" "$@"
-        ;;
-    conformance | kernel | faults) suite "$1" ;;
+    light | conformance | kernel | faults) suite "$1" ;;
     soak) suite soak --seconds $((limit > 30 ? limit - 15 : limit / 2)) ;;
     memcheck | synccheck | initcheck) sanitizer "$1" ;;
     bench)
@@ -240,7 +236,7 @@ export RINGMEM_BUNDLE_WORK CUDA_CACHE_PATH CUDA_DEVICE_MAX_CONNECTIONS LD_LIBRAR
 # A launch would wait for a kernel that listens.
 unset CUDA_LAUNCH_BLOCKING
 # Bundles are carried by what forgets modes.
-chmod u+x "$here/ringmem" "$here/gpu_suite" "$here/gpu_smoke" 2> /dev/null
+chmod u+x "$here/ringmem" "$here/gpu_suite" 2> /dev/null
 
 running='' guard='' beside=''
 # Ends all of a part that is left.

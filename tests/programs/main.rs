@@ -9,7 +9,7 @@ mod example;
 #[cfg(feature = "std")]
 mod examples;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-mod gpu_smoke;
+mod gpu_suite;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[path = "../suite/rights.rs"]
 mod rights;

@@ -14,7 +14,7 @@ pub fn run() -> Result<(), Failure> {
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
     let status = Command::new(cargo)
         .args(["build", "--profile", "bundle", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
-        .args(["--bin", "ringmem", "--example", "gpu_suite", "--example", "gpu_smoke", "--target-dir"])
+        .args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"])
         .arg(&built)
         .current_dir(root())
         .status()?;
@@ -27,7 +27,7 @@ pub fn run() -> Result<(), Failure> {
     }
     fs::create_dir_all(&folder)?;
     let profile = built.join("bundle");
-    for program in [profile.join("ringmem"), profile.join("examples/gpu_suite"), profile.join("examples/gpu_smoke")] {
+    for program in [profile.join("ringmem"), profile.join("examples/gpu_suite")] {
         copy(&program, &folder)?;
     }
     for text in TEXTS {

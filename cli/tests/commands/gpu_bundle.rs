@@ -41,9 +41,7 @@ impl Bundle {
     fn with_programs(self) -> Self {
         let at = |name: &str| self.folder.path().join(name);
         symlink(env!("CARGO_BIN_EXE_ringmem"), at("ringmem")).expect("a link");
-        for name in ["gpu_suite", "gpu_smoke"] {
-            symlink(example::program(name), at(name)).expect("a link");
-        }
+        symlink(example::program("gpu_suite"), at("gpu_suite")).expect("a link");
         self
     }
 
@@ -157,12 +155,6 @@ fn without_a_driver_every_part_is_skipped_with_a_reason() {
 #[test]
 fn on_the_double_every_runnable_part_passes() {
     let bundle = Bundle::new().with_programs().with_double();
-    fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
-    script(
-        bundle.folder.path(),
-        "gpu_smoke",
-        "[ \"$*\" = '--scale 1000' ] && echo '{\"holds\":true}' && echo '{\"workload\":\"messages-launch\",\"median\":8}'",
-    );
     script(
         bundle.tools.path(),
         "compute-sanitizer",
@@ -194,7 +186,6 @@ fn on_the_double_every_runnable_part_passes() {
     for (name, facts) in [("conformance", 40), ("kernel", 21), ("faults", 7), ("soak", 2), ("memcheck", 4)] {
         assert_eq!(counted(name), Some(facts), "{name}");
     }
-    assert_eq!(part(&parts, "light")["out"][0]["holds"], true);
     for name in ["conformance", "kernel", "faults", "soak", "synccheck"] {
         assert!(
             part(&parts, name)["out"]
@@ -275,10 +266,10 @@ fn one_part_runs_alone_and_an_unknown_name_is_an_error() {
 fn a_failed_or_hung_part_does_not_stop_others() {
     let bundle = Bundle::new();
     let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
-    let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
-    script(folder, "gpu_suite", suite);
+    let suite = "case $1 in light) LIGHT ;; conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
+    let light = format!("sleep 1000 & echo $! > '{}'; wait", child.display());
+    script(folder, "gpu_suite", &suite.replace("LIGHT", &light));
     script(folder, "ringmem", "exit 0");
-    script(folder, "gpu_smoke", &format!("sleep 1000 &\necho $! > '{}'\nwait", child.display()));
     let output = bundle.run(&["--all", "--limit", "8"]);
     let parts = bundle.results();
     assert_eq!((output.status.code(), names(&parts)), (Some(1), all_parts()), "{}", text(&output.stderr));
@@ -363,7 +354,6 @@ fn an_interrupt_keeps_results_and_leaves_nothing_running() {
         let suite = format!("[ $1 = kernel ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
         script(bundle.folder.path(), "gpu_suite", &suite);
         script(bundle.folder.path(), "ringmem", "exit 0");
-        script(bundle.folder.path(), "gpu_smoke", "exit 0");
         let mut run = bundle.command(&[], &bundle.out()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a shell");
         let pid = read(&child);
         let sent = Command::new("sh").args(["-c", &format!("kill -s {signal} {}", run.id())]).status().expect("a shell");

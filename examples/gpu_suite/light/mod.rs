@@ -1,85 +1,42 @@
-//! First tests on a GPU: cost of the link, memory ordering, and the best placement of headers.
-//!
-//! The part `light` of `cargo xtask gpu-bundle`. `--scale N` divides the work. Exit codes: 0 all facts hold, 1 a fact or a call failed, 2 invalid
-//! arguments, 3 no driver or no device.
+//! The part `light`: cost of the link, memory ordering, and the best placement of headers, by bare driver calls.
 
-mod driver;
 mod paired;
 mod rig;
 mod table;
 
-use std::process::ExitCode;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use driver::{Gpu, Pinned};
-use rig::{CAPACITY, Headers, Rig, Shape};
-use ringmem::backend::cuda::Driver;
+use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
+use ringmem::backend::{Copy, DeviceAddress, Place};
 use ringmem::control::{Fault, State};
 use ringmem::{Error, Result};
 use ringmem_kernels::IMAGE;
 use ringmem_kernels::probe::{BYTES, DEVICE_LINE, HOST_LINE, mode};
+
+use crate::driver::{Gpu, Pinned};
+use crate::report::{Failure, Report};
+use rig::{CAPACITY, Headers, Rig, Shape};
 use table::Table;
 
-/// Without a result: a call hangs. A slow machine takes longer for all of them.
-const STILL: Duration = Duration::from_secs(240);
 const IDLE: Duration = Duration::from_secs(2);
 const CLOCKS: Duration = Duration::from_secs(1);
 const COPY: usize = 64 << 20;
 const MODES: [(&str, u64); 4] =
     [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
 
-fn main() -> ExitCode {
-    if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
-        // With fewer hardware queues than streams, an operation may wait for another stream's kernel.
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
-    }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let scale = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Some(1),
-        ["--scale", text] => text.parse::<u64>().ok().filter(|&scale| scale > 0),
-        _ => None,
-    };
-    let Some(scale) = scale else {
-        eprintln!("gpu_smoke: usage: gpu_smoke [--scale N]");
-        return ExitCode::from(2);
-    };
-    // SAFETY: no other thread runs yet. Lazy loading waits for running kernels.
-    unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
-    std::thread::spawn(|| {
-        let mut results = table::results();
-        loop {
-            std::thread::sleep(STILL);
-            let before = std::mem::replace(&mut results, table::results());
-            if results == before {
-                break;
-            }
-        }
-        eprintln!("gpu_smoke: no result for {} s: ended, and its kernels with it", STILL.as_secs());
-        // Not `exit`: the driver's destructors wait for the hanging call's locks.
-        std::process::abort();
-    });
-    let mut table = Table::default();
-    let outcome = run(&mut table, scale);
-    if let Err(error) = &outcome {
-        if matches!(error, Error::NoDriver { .. } | Error::Driver { code: 34 | 100 | 101, .. }) {
-            eprintln!("gpu_smoke: no GPU here: {error}");
-            return ExitCode::from(3);
-        }
-        table.fact("the program ran to its end", Some(false), error.to_string());
-    }
-    ExitCode::from(u8::from(!table.holds()))
-}
-
-fn run(table: &mut Table, scale: u64) -> Result<()> {
-    let (driver, gpu) = Gpu::open(IMAGE.ptx)?;
-    about(table, driver, &gpu)?;
+/// `scale` divides the work.
+pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: u64) -> std::result::Result<(), Failure> {
+    let table = &mut Table::new(report);
+    let gpu = Gpu::open(backend)?;
+    about(table, &gpu)?;
     let abi = gpu.abi()?;
     table.fact("ABI of the loaded image", Some(abi == IMAGE.abi.hash), format!("{abi:016x}, the host's is {:016x}", IMAGE.abi.hash));
     let words = gpu.pinned(BYTES as usize)?;
-    raise_clocks(&gpu, words, scale)?;
+    gpu.raise_clocks(CLOCKS / scale as u32)?;
     copies(table, &gpu, scale)?;
     link(table, &gpu)?;
     for (name, mode) in MODES {
@@ -126,10 +83,11 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         table.aimed("messages-launch", &format!("ringmem echo, {groups} rings"), &name, Some(2.0), 1e3 / 100.0);
     }
     deadline(table, &gpu, shape(1, 32, Headers::Shared), shape(1, 32, Headers::Shared))?;
-    gpu.close()
+    Ok(gpu.close()?)
 }
 
-fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {
+fn about(table: &Table<'_>, gpu: &Gpu) -> Result<()> {
+    let driver = gpu.backend.driver();
     let version = driver.version();
     table.about("driver, newest CUDA", format!("{}.{}", version / 1000, version % 1000 / 10));
     if let Some(first) = driver.gpus()?.first() {
@@ -154,7 +112,7 @@ fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-fn link(table: &mut Table, gpu: &Gpu) -> Result<()> {
+fn link(table: &Table<'_>, gpu: &Gpu) -> Result<()> {
     let bus = gpu.bus()?;
     for (name, file) in [
         ("PCIe link speed", "current_link_speed"),
@@ -168,35 +126,24 @@ fn link(table: &mut Table, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// An idle GPU lowers its clocks, and takes part of a second to raise them.
-fn raise_clocks(gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
-    let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
-    let begun = Instant::now();
-    while begun.elapsed() < CLOCKS / scale as u32 {
-        // SAFETY: its three arguments; live words.
-        unsafe { stream.launch(kernel, 1, &[words.device, 10_000, mode::RELAXED])? };
-        stream.synchronize()?;
-    }
-    Ok(())
-}
-
-fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
+fn copies(table: &mut Table<'_>, gpu: &Gpu, scale: u64) -> Result<()> {
     let bytes = (COPY / scale as usize).max(1 << 16);
     let (device, pinned, stream) = (gpu.alloc(bytes)?, gpu.pinned(bytes)?, gpu.stream()?);
     let mut pageable = vec![1_u8; bytes];
-    for (place, host) in [("pinned", pinned.host.as_ptr()), ("pageable", pageable.as_mut_ptr())] {
-        for up in [true, false] {
+    let (on_device, [pageable, on_host]) =
+        (Place::Device(DeviceAddress::new(device)), [NonNull::from(&mut *pageable).cast(), pinned.host].map(Place::Host));
+    for (place, host) in [("pinned", on_host), ("pageable", pageable)] {
+        for (way, to, from) in [("to device", on_device, host), ("to host", host, on_device)] {
             let mut rates = Vec::new();
             for turn in 0..9 {
                 let begun = Instant::now();
-                // SAFETY: both sides are live and `bytes` long; waited for.
-                unsafe { if up { stream.copy_to_device(device, host, bytes)? } else { stream.copy_to_host(host, device, bytes)? } }
+                // SAFETY: both sides are live, `bytes` long and otherwise unused; the copy is waited for.
+                unsafe { stream.copy(&Copy { to, from, bytes: bytes as u64 })? };
                 stream.synchronize()?;
                 if turn > 0 {
                     rates.push(bytes as f64 / begun.elapsed().as_secs_f64() / 1e9);
                 }
             }
-            let way = if up { "to device" } else { "to host" };
             let compared = (place == "pageable").then(|| format!("copy {way}, pinned"));
             table.row(format!("copy {way}, {place}"), "GB/s", &mut rates, compared.as_deref());
         }
@@ -205,7 +152,7 @@ fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
     gpu.free_pinned(pinned)
 }
 
-fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+fn launches(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
     let mut times = Vec::new();
     for _ in 0..(1000 / scale).max(10) {
@@ -224,7 +171,7 @@ fn word(words: Pinned, line: u64, place: u64) -> &'static AtomicU64 {
     unsafe { words.host.add((line + 8 * place) as usize).cast::<AtomicU64>().as_ref() }
 }
 
-fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
+fn ping_pong(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let rounds = (20_000 / scale).max(100);
     let start = u64::MAX - rounds / 2;
     for line in [HOST_LINE, DEVICE_LINE] {
@@ -265,7 +212,7 @@ fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     Ok(())
 }
 
-fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
+fn publishes(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let count = (20_000 / scale).max(100);
     let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
     let mut times = Vec::new();
@@ -279,7 +226,7 @@ fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     Ok(())
 }
 
-fn order_of_stores(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+fn order_of_stores(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let count = (500_000 / scale).max(1000);
     for (name, mode) in [("with a barrier", mode::PUBLISH), ("without a barrier", mode::RELAXED)] {
         let (payload, flag) = (word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 1));
@@ -303,7 +250,7 @@ fn order_of_stores(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> R
     Ok(())
 }
 
-fn order_of_loads(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+fn order_of_loads(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let count = (200_000 / scale).max(1000);
     for (name, mode) in [("with an acquire", mode::PUBLISH), ("without one", mode::RELAXED)] {
         let (payload, flag) = (word(words, DEVICE_LINE, 1), word(words, HOST_LINE, 1));
@@ -332,7 +279,7 @@ fn order_of_loads(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Re
     Ok(())
 }
 
-fn round_trips(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, control: Option<&str>, scale: u64) -> Result<()> {
+fn round_trips(table: &mut Table<'_>, gpu: &Gpu, name: &str, shape: &Shape, control: Option<&str>, scale: u64) -> Result<()> {
     let mut rig = Rig::launch(gpu, shape)?;
     let pair = &mut rig.pairs[0];
     let mut times = Vec::new();
@@ -348,7 +295,7 @@ fn round_trips(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, control:
     Ok(())
 }
 
-fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Option<&str>, scale: u64) -> Result<()> {
+fn rate(table: &mut Table<'_>, gpu: &Gpu, name: &str, shape: &Shape, compared: Option<&str>, scale: u64) -> Result<()> {
     const TURNS: usize = 5;
     let groups = shape.groups as usize;
     let at_most = groups.min(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
@@ -384,7 +331,7 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
     Ok(())
 }
 
-fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Result<()> {
+fn deadline(table: &mut Table<'_>, gpu: &Gpu, mut first: Shape, second: Shape) -> Result<()> {
     first.idle = Duration::from_millis(400);
     let rig = Rig::launch(gpu, &first)?;
     let begun = Instant::now();

@@ -2,42 +2,29 @@
 
 use std::time::Instant;
 
-use ringmem::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use ringmem::control::{Command, State};
 use ringmem::ring::RingFlags;
 use ringmem::ring::paired::{Consumer, Producer};
-use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
+use ringmem::{Host, Result, RingLayout};
 use ringmem_kernels::echo::Echo;
 
+use super::rig::{CAPACITY, Shape};
+use super::table::Table;
 use crate::driver::Gpu;
-use crate::rig::{CAPACITY, Shape};
-use crate::table::Table;
+use crate::rings::Rings;
 
-const TELEMETRY: u64 = 128;
-const INPUT: u64 = 256;
-
-pub fn round_trips(table: &mut Table, gpu: &Gpu, shape: &Shape, scale: u64) -> Result<()> {
+pub fn round_trips(table: &mut Table<'_>, gpu: &Gpu, shape: &Shape, scale: u64) -> Result<()> {
     let ring = RingLayout::of_kind::<Echo>(RingFlags::PAIRED, CAPACITY)?;
-    let output = INPUT + ring.size();
-    let (memory, stream) = (gpu.pinned((output + ring.size()) as usize)?, gpu.stream()?);
-    // SAFETY: offsets within the zeroed allocation, aligned to 128, which outlives the ends; only they and the kernel access it.
+    let (memory, stream) = (gpu.pinned(Rings::bytes(&ring, 1) as usize)?, gpu.stream()?);
+    // SAFETY: the allocation is zeroed and page-aligned, and is freed after the kernel has ended and the ends are dropped; only they access it.
+    let rings = unsafe { Rings::format(memory, ring, 1, shape.start) };
+    let (input, output) = (rings.input(0), rings.output(0));
+    // SAFETY: formatted rings, attached to once each; the control block is prepared once, before the launch.
     let (mut producer, mut consumer, mut control) = unsafe {
-        let place = |offset: u64| memory.host.add(offset as usize);
-        for at in [INPUT, output] {
-            place(at).cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, shape.start);
-        }
-        let launch = Launch {
-            abi: ringmem_kernels::ABI.hash,
-            capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
-            epoch: shape.epoch,
-            input_ring: memory.device + INPUT,
-            output_ring: memory.device + output,
-            second_headers: [None; 2],
-            telemetry: memory.device + TELEMETRY,
-        };
         (
-            Producer::<Echo, Host>::from_raw(place(INPUT), ring.size())?,
-            Consumer::<Echo, Host>::from_raw(place(output), ring.size())?,
-            HostSide::prepare(place(0).cast::<Shared<HostWord>>().as_ref(), &launch),
+            Producer::<Echo, Host>::from_raw(rings.place(input), ring.size())?,
+            Consumer::<Echo, Host>::from_raw(rings.place(output), ring.size())?,
+            rings.control(0, shape.epoch, [None; 2]),
         )
     };
     let idle_ns = u64::try_from(shape.idle.as_nanos()).unwrap_or(u64::MAX);

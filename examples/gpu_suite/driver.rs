@@ -1,12 +1,21 @@
+//! Calls of the driver without the crate between: what the part `light` measures.
+
 use std::ffi::{CString, c_void};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ringmem::Result;
 use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmodule, CUstream};
-use ringmem::backend::cuda::{Driver, check};
+use ringmem::backend::cuda::{CudaBackend, check};
+use ringmem::backend::{Copy, Place};
+use ringmem::{Error, Result};
+use ringmem_kernels::IMAGE;
+use ringmem_kernels::probe::{BYTES, mode};
 
+/// Device 0 in the backend's context, bound to the thread that opened it, and a module of this program's kernels.
 pub struct Gpu {
-    pub device: i32,
+    pub backend: Arc<CudaBackend>,
+    device: i32,
     module: CUmodule,
 }
 
@@ -17,27 +26,22 @@ pub struct Pinned {
 }
 
 impl Gpu {
-    pub fn open(ptx: &[u8]) -> Result<(Driver, Self)> {
-        let driver = Driver::load()?;
-        let (mut device, mut context, mut module) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+    pub fn open(backend: &Arc<CudaBackend>) -> Result<Self> {
+        let (context, mut device, mut module) = (backend.raw_context(0)?, 0, null_mut());
         // The driver expects a terminating 0.
-        let text: Vec<u8> = ptx.iter().copied().filter(|&byte| byte != 0).chain([0]).collect();
-        // SAFETY: each call writes one handle; the text ends with 0.
+        let text: Vec<u8> = IMAGE.ptx.iter().copied().filter(|&byte| byte != 0).chain([0]).collect();
+        // SAFETY: the context is live while the backend is, which this value keeps; the other calls write one handle each; the text ends with 0.
         unsafe {
             check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, 0))?;
-            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
             check("cuModuleLoadData", sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()))?;
         }
-        Ok((driver, Self { device, module }))
+        Ok(Self { backend: Arc::clone(backend), device, module })
     }
 
     pub fn close(self) -> Result<()> {
-        // SAFETY: loaded and retained by `open`, released once.
-        unsafe {
-            check("cuModuleUnload", sys::cuModuleUnload(self.module))?;
-            check("cuDevicePrimaryCtxRelease_v2", sys::cuDevicePrimaryCtxRelease_v2(self.device))
-        }
+        // SAFETY: loaded by `open`, unloaded once.
+        check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.module) })
     }
 
     pub fn abi(&self) -> Result<u64> {
@@ -68,7 +72,7 @@ impl Gpu {
     }
 
     pub fn kernel(&self, name: &str) -> Result<CUfunction> {
-        let mut function = std::ptr::null_mut();
+        let mut function = null_mut();
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: a zero-terminated name; writes one handle.
         check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()) })?;
@@ -85,7 +89,7 @@ impl Gpu {
     }
 
     pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        let (mut host, mut device) = (std::ptr::null_mut::<c_void>(), 0);
+        let (mut host, mut device) = (null_mut::<c_void>(), 0);
         // SAFETY: writes one pointer and one address of an allocation of `bytes`.
         unsafe {
             let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -114,8 +118,20 @@ impl Gpu {
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 
+    /// Launches kernels for `time`: an idle GPU lowers its clocks, and takes part of a second to raise them.
+    pub fn raise_clocks(&self, time: Duration) -> Result<()> {
+        let (words, kernel, stream) = (self.pinned(BYTES as usize)?, self.kernel("publish")?, self.stream()?);
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            // SAFETY: its three arguments; the words are live until the stream is synchronised.
+            unsafe { stream.launch(kernel, 1, &[words.device, 10_000, mode::RELAXED])? };
+            stream.synchronize()?;
+        }
+        self.free_pinned(words)
+    }
+
     pub fn stream(&self) -> Result<Stream> {
-        let mut stream = std::ptr::null_mut();
+        let mut stream = null_mut();
         // SAFETY: writes one handle.
         let said = unsafe { sys::cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
         check("cuStreamCreate", said)?;
@@ -143,7 +159,7 @@ impl Stream {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
         // SAFETY: a pointer per argument, to 8 bytes that the driver copies; the caller's promise.
-        let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, std::ptr::null_mut()) };
+        let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, null_mut()) };
         check("cuLaunchKernel", said)
     }
 
@@ -152,27 +168,32 @@ impl Stream {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0) })
     }
 
+    /// Queues a copy between host and device.
+    ///
     /// # Safety
     ///
-    /// Both ranges are live and `bytes` long until the stream is synchronised.
-    pub unsafe fn copy_to_device(&self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
-        // SAFETY: caller's promise.
-        check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
-    }
-
-    /// # Safety
-    ///
-    /// As [`copy_to_device`](Self::copy_to_device).
-    pub unsafe fn copy_to_host(&self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
-        // SAFETY: caller's promise.
-        check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
+    /// Both ranges are live and `copy.bytes` long until the stream is synchronised, and nothing else accesses them.
+    pub unsafe fn copy(&self, copy: &Copy) -> Result<()> {
+        let bytes = copy.bytes as usize;
+        let (call, said) = match (copy.to, copy.from) {
+            (Place::Device(to), Place::Host(from)) => {
+                // SAFETY: the caller's promise for both ranges; a live stream.
+                ("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), from.as_ptr().cast(), bytes, self.0) })
+            }
+            (Place::Host(to), Place::Device(from)) => {
+                // SAFETY: as above.
+                ("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_ptr().cast(), from.get(), bytes, self.0) })
+            }
+            _ => return Err(Error::Unsupported { what: "a copy within the host or the device" }),
+        };
+        check(call, said)
     }
 
     /// # Safety
     ///
     /// The word is live until the stream is synchronised.
     pub unsafe fn write_word(&self, address: u64, value: u64) -> Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller's promise for the word; a live stream.
         check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })
     }
 }

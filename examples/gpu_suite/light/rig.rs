@@ -1,12 +1,14 @@
 use std::time::{Duration, Instant};
 
 use ringmem::attach::AttachError;
-use ringmem::control::{Capabilities, Command, HostSide, Launch, SecondHeader, Shared, State};
+use ringmem::backend::{Copy, DeviceAddress, Place};
+use ringmem::control::{Command, HostSide, SecondHeader, State};
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
 use ringmem_kernels::echo::Echo;
 
 use crate::driver::{Gpu, Pinned, Stream};
+use crate::rings::Rings;
 
 const STALL: Duration = Duration::from_secs(8);
 pub const CAPACITY: u64 = 1024;
@@ -66,16 +68,15 @@ impl Near {
 }
 
 const HEADER: u64 = 384;
-const STRIDE: u64 = 128;
 
 impl Rig {
     pub fn launch(gpu: &Gpu, shape: &Shape) -> Result<Self> {
         let ring = RingLayout::of::<Echo>(CAPACITY)?;
         let groups = u64::from(shape.groups);
-        let telemetry_at = groups * STRIDE;
-        let rings_at = telemetry_at + groups * STRIDE;
-        let each = 2 * ring.size() + 2 * HEADER;
-        let memory = gpu.pinned((rings_at + groups * each) as usize)?;
+        let spare = Rings::bytes(&ring, groups);
+        let memory = gpu.pinned((spare + 2 * HEADER) as usize)?;
+        // SAFETY: the allocation is zeroed, page-aligned and longer; it outlives the pairs, and only they and the kernels access this range.
+        let rings = unsafe { Rings::format(memory, ring, groups, shape.start) };
         let stream = gpu.stream()?;
         let bytes = 2 * HEADER as usize;
         let near = match shape.headers {
@@ -84,37 +85,39 @@ impl Rig {
             Headers::OnEachSide => Some(Near::Device(gpu.alloc(bytes)?)),
         };
         let near_at = near.as_ref().map(Near::address);
+        // SAFETY: an offset of a header within the allocation.
+        let header = |at: u64| unsafe { memory.host.add(at as usize).cast::<RingHeader<HostWord>>().as_ref() };
+        if let Some(near) = &near {
+            for at in [spare, spare + HEADER] {
+                // SAFETY: zeroed, behind the rings, aligned to 128; no end is attached.
+                unsafe { header(at).format::<Echo>(&ring, shape.start) };
+            }
+            // SAFETY: within the allocation.
+            let from = unsafe { memory.host.add(spare as usize) };
+            match near {
+                // SAFETY: two headers long on both sides, unused.
+                Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes) },
+                Near::Device(address) => {
+                    let copy = Copy { to: Place::Device(DeviceAddress::new(*address)), from: Place::Host(from), bytes: 2 * HEADER };
+                    // SAFETY: two headers long on both sides, unused; waited for.
+                    unsafe { stream.copy(&copy)? };
+                    stream.synchronize()?;
+                }
+            }
+        }
         let mut pairs = Vec::new();
         for group in 0..groups {
-            let input_at = rings_at + group * each;
-            let output_at = input_at + ring.size();
-            let spare_at = output_at + ring.size();
-            // SAFETY: offsets within the zeroed allocation, aligned to 128 (rings are 384 + 65536 bytes),
-            // which outlives the rig; only its kernels and ends access it.
+            let (input, output) = (rings.input(group), rings.output(group));
+            let peers = if near.is_some() { [spare, spare + HEADER] } else { [input, output] }.map(header);
+            // The kernel polls the headers near it, and publishes to those before the slots.
+            let second = [0, HEADER].map(|at| near_at.map(|near| SecondHeader { address: near + at, is_polled: true }));
+            let slots = |at: u64| rings.place(at + ring.slots_offset()).cast();
+            // SAFETY: formatted headers and slots of one ring each, attached to once; the control block is prepared once, before the launch.
             let pair = unsafe {
-                let place = |offset: u64| memory.host.add(offset as usize);
-                let header = |offset: u64| place(offset).cast::<RingHeader<HostWord>>().as_ref();
-                for at in [input_at, output_at, spare_at, spare_at + HEADER] {
-                    header(at).format::<Echo>(&ring, shape.start);
-                }
-                let slots = |at: u64| place(at + ring.slots_offset()).cast();
-                let (input_peer, output_peer) =
-                    if near.is_some() { (header(spare_at), header(spare_at + HEADER)) } else { (header(input_at), header(output_at)) };
-                // The kernel polls the headers near it and publishes to those before the slots.
-                let second = |at: u64| near_at.map(|near| SecondHeader { address: near + at, is_polled: true });
-                let launch = Launch {
-                    abi: ringmem_kernels::ABI.hash,
-                    capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
-                    epoch: shape.epoch,
-                    input_ring: memory.device + input_at,
-                    output_ring: memory.device + output_at,
-                    second_headers: [second(0), second(HEADER)],
-                    telemetry: memory.device + telemetry_at + group * STRIDE,
-                };
                 Pair {
-                    producer: Producer::new(header(input_at), input_peer, slots(input_at))?,
-                    consumer: Consumer::new(header(output_at), output_peer, slots(output_at))?,
-                    control: HostSide::prepare(place(group * STRIDE).cast::<Shared<HostWord>>().as_ref(), &launch),
+                    producer: Producer::new(header(input), peers[0], slots(input))?,
+                    consumer: Consumer::new(header(output), peers[1], slots(output))?,
+                    control: rings.control(group, shape.epoch, second),
                     sent: 0,
                     received: 0,
                     wrong: 0,
@@ -122,19 +125,6 @@ impl Rig {
                 }
             };
             pairs.push(pair);
-            if let Some(near) = &near {
-                // SAFETY: the pair's part has two headers.
-                let spare = unsafe { memory.host.add(spare_at as usize).as_ptr() };
-                match near {
-                    // SAFETY: two headers long on both sides, unused.
-                    Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(spare, bytes) },
-                    Near::Device(address) => {
-                        // SAFETY: as above; waited for.
-                        unsafe { stream.copy_to_device(*address, spare, bytes)? };
-                        stream.synchronize()?;
-                    }
-                }
-            }
         }
         if let (Some(near), Some(pair)) = (near_at, pairs.first_mut()) {
             let carrier = Carrier { stream: gpu.stream()?, input_tail: near, output_head: near + HEADER + 128 };
