@@ -4,7 +4,6 @@
 //! 2. Exit codes: 0 success, 1 failure, 2 invalid arguments.
 //! 3. When [`run`] returns, no thread or kernel of the command is running.
 
-mod bench;
 mod chart;
 mod demo;
 mod doctor;
@@ -62,9 +61,6 @@ enum Verb {
     /// Report drivers, devices, memory visibility and limits, with suggested fixes
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Arguments),
-    /// Measure copies, pools and messages on this machine, each against a baseline
-    #[command(after_help = bench::EXAMPLES)]
-    Bench(bench::Arguments),
     /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
@@ -92,7 +88,6 @@ impl Verb {
             Self::Demo(arguments) => !arguments.json,
             Self::Layout(arguments) => arguments.prints_text(),
             Self::Doctor(arguments) => !arguments.json,
-            Self::Bench(arguments) => !arguments.json,
             Self::Replay(arguments) => !arguments.json,
             Self::View(arguments) => arguments.prints_text(),
             Self::New(_) => true,
@@ -193,7 +188,6 @@ fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut d
         Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
         Verb::Layout(arguments) => layout::run(&arguments, image, out, err),
         Verb::Doctor(arguments) => doctor::run(&arguments, out),
-        Verb::Bench(arguments) => bench::run(&arguments, image, columns, out, err),
         Verb::Replay(arguments) => replay::run(&arguments, out),
         Verb::View(arguments) => view::run(&arguments, out),
         Verb::New(arguments) => new::run(&arguments, out),

@@ -2,8 +2,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use ringmem::backend::Backend;
 use ringmem::backend::host::Builder;
-use ringmem::backend::{Backend, Copy, StreamId};
 use ringmem::visibility::{self, Detected};
 use ringmem::{MemoryVisibility, Result};
 
@@ -31,25 +31,7 @@ pub(super) struct Selection {
 
 pub(super) struct Place {
     pub backend: Arc<dyn Backend>,
-    pub driver: Option<Box<dyn Calls>>,
-    pub gpus: Vec<String>,
     pub why: String,
-}
-
-pub(super) trait Calls {
-    /// Also lets the device's default pool keep freed memory, as ours does.
-    fn bind(&self) -> Result<()>;
-
-    /// Waits for the copy.
-    ///
-    /// # Safety
-    ///
-    /// As [`Backend::copy`], until this returns.
-    unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<()>;
-
-    fn ordered_block(&self, bytes: usize, on: StreamId) -> Result<()>;
-
-    fn block(&self, bytes: usize) -> Result<()>;
 }
 
 impl Selection {
@@ -73,7 +55,7 @@ impl Wanted {
     }
 
     fn look(self, host: Builder, pinned: Option<u64>) -> Result<Place> {
-        let simulated = |why| Ok(Place { backend: host.build()?, driver: None, gpus: Vec::new(), why });
+        let simulated = |why| Ok(Place { backend: host.build()?, why });
         match self {
             Self::Host => simulated("requested".to_owned()),
             Self::Cuda => gpu::open(pinned).map(|place| Place { why: format!("requested, {}", place.why), ..place }),

@@ -43,14 +43,6 @@ impl Bar {
         }
     }
 
-    /// The terminal may be the bar's.
-    pub fn around<T>(&self, print: impl FnOnce() -> T) -> T {
-        match &self.0 {
-            Some(bar) => bar.suspend(print),
-            None => print(),
-        }
-    }
-
     pub fn clear(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

@@ -1,11 +1,11 @@
-//! Calls of the driver without the crate between: what the part `light` measures.
+//! Calls of the driver without the crate between: what the parts `light` and `bench` measure, and compare with.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmodule, CUstream};
+use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmemPool_attribute, CUmodule, CUstream};
 use ringmem::backend::cuda::{CudaBackend, check};
 use ringmem::backend::{Copy, Place};
 use ringmem::{Error, Result};
@@ -118,6 +118,25 @@ impl Gpu {
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 
+    /// Allocates and frees a block in stream order.
+    pub fn ordered_block(&self, bytes: usize, on: &Stream) -> Result<()> {
+        let mut address = 0;
+        // SAFETY: writes one address; a live stream.
+        check("cuMemAllocAsync", unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, on.0) })?;
+        // SAFETY: just allocated, unused.
+        check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, on.0) })
+    }
+
+    /// Lets the device's default pool keep freed memory, as the crate's pools do.
+    pub fn keep_freed_memory(&self) -> Result<()> {
+        let (mut pool, mut threshold) = (null_mut(), u64::MAX);
+        // SAFETY: writes one handle.
+        check("cuDeviceGetDefaultMemPool", unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, self.device) })?;
+        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: this attribute is a 64-bit word.
+        check("cuMemPoolSetAttribute", unsafe { sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut threshold).cast()) })
+    }
+
     /// Launches kernels for `time`: an idle GPU lowers its clocks, and takes part of a second to raise them.
     pub fn raise_clocks(&self, time: Duration) -> Result<()> {
         let (words, kernel, stream) = (self.pinned(BYTES as usize)?, self.kernel("publish")?, self.stream()?);
@@ -168,7 +187,7 @@ impl Stream {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0) })
     }
 
-    /// Queues a copy between host and device.
+    /// Queues a copy between host and device, or within the device.
     ///
     /// # Safety
     ///
@@ -184,7 +203,11 @@ impl Stream {
                 // SAFETY: as above.
                 ("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_ptr().cast(), from.get(), bytes, self.0) })
             }
-            _ => return Err(Error::Unsupported { what: "a copy within the host or the device" }),
+            (Place::Device(to), Place::Device(from)) => {
+                // SAFETY: as above.
+                ("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, self.0) })
+            }
+            (Place::Host(_), Place::Host(_)) => return Err(Error::Unsupported { what: "a copy from host to host" }),
         };
         check(call, said)
     }

@@ -1,12 +1,13 @@
 //! Tests of a GPU, part by part: the program behind `cargo xtask gpu-bundle`.
 //!
 //! `gpu_suite PART [--quick] [--seconds N]`: one line per fact on stderr; one of JSON per fact, per row of a measurement and for the part on stdout.
-//! Parts: `probe`, `light` (the link, memory order, placement of headers), `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`.
-//! `--quick` divides the work, `--seconds` is the time of `soak`. Exit codes: 0 every fact holds, 1 one does not, 2 invalid arguments, 3 no driver or
-//! no device, 4 a fact was not tested.
+//! Parts: `probe`, `light` (the link, memory order, placement of headers), `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`,
+//! `bench [CASE...]`. `--quick` divides the work, `--seconds` is the time of `soak` or of a case. Exit codes: 0 every fact holds, 1 one does not, 2
+//! invalid arguments, 3 no driver or no device, 4 a fact was not tested.
 //!
 //! It has run only on a driver double, never on a GPU.
 
+mod bench;
 mod child;
 mod conformance;
 mod driver;
@@ -33,11 +34,15 @@ struct Scale {
     messages: u64,
     /// Divides the work of the part `light`.
     divisor: u64,
+    /// Size of a large copy.
+    bytes: usize,
     soak: Duration,
+    /// Time of a case of the part `bench`.
+    case: Duration,
 }
 
-const WHOLE: Scale = Scale { messages: 200_000, divisor: 1, soak: Duration::from_secs(50) };
-const QUICK: Scale = Scale { messages: 2_000, divisor: 1000, soak: Duration::from_secs(2) };
+const WHOLE: Scale = Scale { messages: 200_000, divisor: 1, bytes: 256 << 20, soak: Duration::from_secs(50), case: Duration::from_secs(1) };
+const QUICK: Scale = Scale { messages: 2_000, divisor: 1000, bytes: 1 << 20, soak: Duration::from_secs(2), case: Duration::ZERO };
 const LIMIT: Duration = Duration::from_secs(240);
 
 fn main() -> ExitCode {
@@ -52,15 +57,18 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let mut arguments = std::env::args().skip(1);
     let part = arguments.next().unwrap_or_default();
-    let (mut scale, mut sense) = (WHOLE, true);
+    let (mut scale, mut sense, mut cases) = (WHOLE, true, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => scale = QUICK,
             "--seconds" => match arguments.next().and_then(|text| text.parse::<u32>().ok()) {
-                Some(seconds) => scale.soak = Duration::from_secs(seconds.into()),
+                Some(seconds) => (scale.soak, scale.case) = (Duration::from_secs(seconds.into()), Duration::from_secs(seconds.into())),
                 None => sense = false,
             },
-            _ => sense = false,
+            name => match bench::CASES.into_iter().find(|&case| part == "bench" && case == name) {
+                Some(case) => cases.push(case),
+                None => sense = false,
+            },
         }
     }
     report::watch(LIMIT + scale.soak);
@@ -72,11 +80,17 @@ fn main() -> ExitCode {
         ("faults", true) => part_of("faults", faults::run),
         ("short", true) => part_of("short", kernel::short),
         ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, begun + scale.soak)),
+        ("bench", true) => part_of("bench", |report, backend| {
+            let cases = if cases.is_empty() { &bench::CASES[..] } else { &cases };
+            bench::run(report, backend, cases, scale.bytes, scale.case)
+        }),
         ("child-allocates", true) => child::allocates(),
         ("child-listens", true) => child::listens(),
         ("child-loses-its-context", true) => child::loses_its_context(),
         _ => {
-            eprintln!("gpu_suite: usage: gpu_suite probe|light|conformance|kernel|faults|short|soak [--quick] [--seconds N]");
+            eprintln!(
+                "gpu_suite: usage: gpu_suite probe|light|conformance|kernel|faults|short|soak|bench [CASE...] [--quick] [--seconds N]"
+            );
             ExitCode::from(2)
         }
     }

@@ -1,6 +1,6 @@
 """The pools that Python programs have, on this GPU: a block taken and given back, warm.
 
-Rows are those of `ringmem bench`, one object a line. What Python itself costs is in them: the call of a function that does
+Rows have the form of those of `gpu_suite bench`, one object a line. What Python itself costs is in them: the call of a function that does
 nothing is a row too. Exit code 3 where neither PyTorch nor CuPy is there.
 """
 

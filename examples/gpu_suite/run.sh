@@ -65,10 +65,9 @@ suite() {
 bench() {
     need_gpu
     each=$((limit > 12 ? 12 : limit)) failed=''
-    if [ -n "$quick" ]; then set -- --seconds 0 --bytes 1MiB "$@"; else set -- --seconds 1 "$@"; fi
     for case in $cases; do
-        # In this process group: it ends with the part. Baselines launch kernels beside those of channels: none may be loaded by its first launch.
-        CUDA_MODULE_LOADING=EAGER timeout --foreground -k 1 "$each" "$here/ringmem" bench --backend cuda --pinned 4GiB --json "$@" "$case"
+        # In this process group: it ends with the part.
+        timeout --foreground -k 1 "$each" "$here/gpu_suite" bench "$case" ${quick:+--quick}
         code=$?
         case $code in
         0) ;;

@@ -1,4 +1,4 @@
-// What one would write in C++ instead, and what this GPU's bus costs. `twin rings|launches|product` prints rows as `ringmem bench` does.
+// What one would write in C++ instead, and what this GPU's bus costs. `twin rings|launches|product` prints rows as `gpu_suite bench` does.
 //
 // rings: loads, stores and fences over the bus; the clock; the echo over a pair of rings, 64-byte messages to a kernel that keeps running, and back.
 // launches: the same echo by one launch per batch, with and without copies and CUDA graphs, beside the ring; a FIFO from the kernel to the host.

@@ -1,11 +1,13 @@
-//! `gpu_suite` without a driver, and its part `light` on the driver double.
+//! `gpu_suite` without a driver, and its parts `light` and `bench` on the driver double.
 
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::cuda::Driver;
-use ringmem_driver_double::libraries;
+use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
 
 use crate::{example, rights};
@@ -31,7 +33,7 @@ fn without_a_driver_one_line_is_printed_and_the_code_is_3() {
         return;
     }
     let nothing = tempfile::tempdir().unwrap();
-    for part in ["probe", "light"] {
+    for part in ["probe", "light", "bench"] {
         let output = suite(nothing.path(), &[part]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
@@ -120,10 +122,120 @@ fn on_the_double_every_fact_of_light_holds_without_a_leak() {
     assert!(timed.iter().all(|row| (row["limit"].as_f64().unwrap() * slower - 64.0).abs() < 1e-6), "{timed:?}");
 }
 
+/// Numbers of our rows and of baselines, without `pool-100M` and `pool-1G`, which take seconds.
+const CASES: [(&str, usize, usize); 19] = [
+    ("h2d", 1, 2),
+    ("d2h", 1, 2),
+    ("d2d", 1, 2),
+    ("stream", 1, 3),
+    ("stream-back", 1, 4),
+    ("flush", 1, 2),
+    ("flush-16M", 1, 2),
+    ("flush-large", 1, 2),
+    ("flush-back", 1, 2),
+    ("flush-back-large", 1, 2),
+    ("overlap", 1, 3),
+    ("pool-64K", 1, 3),
+    ("pool-1M", 1, 3),
+    ("round-trip", 1, 2),
+    ("round-trip-p99", 1, 1),
+    ("flagged-trip", 1, 1),
+    ("messages", 1, 2),
+    ("messages-8", 1, 1),
+    ("accounts", 1, 1),
+];
+
+#[test]
+fn every_case_of_bench_has_its_rows() {
+    let arguments: Vec<&str> = ["bench", "--quick"].into_iter().chain(CASES.map(|(name, ..)| name)).collect();
+    let output = suite(&libraries().unwrap(), &arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains(": 0 leaked"), "{said}");
+    let lines = lines(output);
+    let rows: Vec<&Value> = lines.iter().filter(|line| line["workload"].is_string()).collect();
+    for (name, ours, peers) in CASES {
+        let rows: Vec<&&Value> = rows.iter().filter(|row| row["workload"] == name).collect();
+        let is_ours = |row: &&&&Value| row["subject"].as_str().is_some_and(|subject| subject.starts_with("ringmem"));
+        assert_eq!((rows.iter().filter(is_ours).count(), rows.len()), (ours, ours + peers), "{name}: {rows:?}");
+        let is_limit = |row: &&&&Value| !is_ours(row) && !row["subject"].as_str().is_some_and(|subject| subject.starts_with("alone:"));
+        let limit = rows.iter().find(|row| is_limit(row) && row["ratio"] == 1.0).unwrap_or_else(|| panic!("{name}: {rows:?}"));
+        for row in &rows {
+            let [low, median, high] = ["low", "median", "high"].map(|key| row[key].as_f64().expect("a number"));
+            assert!(0.0 < low && low <= median && median <= high, "{row}");
+            assert_eq!((row["bench"].as_str(), row["source"].as_str()), (Some("gpu_suite"), Some("double")), "{row}");
+            assert!(row["ratio"].is_number() && row["aim"].is_number() && row["limit"] == limit["median"], "{row}");
+        }
+        assert!(name.starts_with("pool") == rows.iter().all(|row| row["unit"] == "ns/block"), "{rows:?}");
+    }
+    assert_eq!(rows.len(), CASES.iter().map(|(_, ours, peers)| ours + peers).sum::<usize>(), "{rows:?}");
+}
+
+#[test]
+fn a_failed_case_is_named_and_others_run() {
+    let mut command = command(&libraries().unwrap(), &["bench", "h2d", "stream", "flush", "--quick"]);
+    let output = command.env("TMPDIR", "/proc/nowhere").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("\nfailed   stream: cannot create /proc/nowhere/"), "{said}");
+    let lines = lines(output);
+    for (case, rows, result) in [("h2d", 3, "passed"), ("stream", 0, "failed"), ("flush", 3, "passed")] {
+        assert_eq!(lines.iter().filter(|line| line["workload"] == case).count(), rows, "{lines:?}");
+        assert!(lines.iter().any(|line| line["fact"] == case && line["result"] == result), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_killed_bench_leaves_no_file() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = command(&libraries().unwrap(), &["bench", "stream", "--seconds", "60"]);
+    command.env("TMPDIR", directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let descriptors = format!("/proc/{}/fd", child.id());
+    let has_written = || {
+        let entries = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| {
+            let is_ours = fs::read_link(&path).is_ok_and(|target| target.starts_with(directory.path()));
+            is_ours && fs::metadata(&path).is_ok_and(|file| file.blocks() > 0)
+        })
+    };
+    let begun = Instant::now();
+    while !has_written() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it has written nothing");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn round_trip_probes_allocate_nothing_under_a_kernel() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = command(&libraries().unwrap(), &["bench", "round-trip", "--quick"]);
+    assert!(command.env("RINGMEM_DOUBLE_LOG", log.path()).output().unwrap().status.success());
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let mut calls: Vec<(u64, &str)> = log
+        .lines()
+        .filter_map(|line| {
+            let (number, call) = line.split_once(' ')?;
+            Some((number.parse().ok()?, call.split_once(' ')?.1))
+        })
+        .collect();
+    calls.sort_unstable();
+    let listening = calls.iter().skip_while(|(_, call)| !call.starts_with("cuLaunchKernel("));
+    let probes = listening.clone().filter(|(_, call)| call.starts_with("cuLaunchKernel(")).count();
+    assert!(probes > 2 * 3, "{probes} launches");
+    for (number, call) in listening {
+        assert!(!ALLOCATORS.iter().any(|symbol| call.starts_with(symbol)), "{number}: {call}");
+    }
+}
+
 #[test]
 fn invalid_arguments_exit_with_code_2() {
     let nothing = tempfile::tempdir().unwrap();
-    for arguments in [&[][..], &["everything"], &["light", "--seconds"], &["light", "--loud"], &["light", "h2d"]] {
+    for arguments in [&[][..], &["everything"], &["light", "--seconds"], &["light", "--loud"], &["light", "h2d"], &["bench", "everything"]]
+    {
         assert_eq!(suite(nothing.path(), arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

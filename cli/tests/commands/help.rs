@@ -12,7 +12,6 @@ const COMMANDS: &[&str] = &[
     "demo",
     "layout",
     "doctor",
-    "bench",
     "replay",
     "new",
     #[cfg(target_os = "linux")]
@@ -94,17 +93,15 @@ fn no_line_is_wider_than_a_terminal_of_60_columns() {
     let path = bytes::text(file.path());
     let out = tempfile::tempdir().expect("a folder");
     let copy = out.path().join("copy");
-    let bench = ["bench", "--backend", "auto", "--seconds", "0", "--bytes", "64KiB", "flush", "messages", "pool-64K"];
     for (arguments, word) in [
         (&["--help"][..], "Exit"),
-        (&["bench", "--help"], "Examples:"),
+        (&["stream", "--help"], "Examples:"),
         (&["doctor"], "visibility"),
         (&["layout"], "ControlBlock:"),
         (&["demo", "--messages", "1000"], "lost,"),
         (&["stream", path], "checksum"),
         (&["stream", path, "--out", bytes::text(&copy)], "backend"),
         (&["replay", trace], "fragmentation"),
-        (&bench, "median"),
     ] {
         let lines = shown(arguments);
         assert!(lines.iter().any(|line| line.split_whitespace().any(|found| found == word)), "{arguments:?}: {lines:#?}");
@@ -141,12 +138,9 @@ fn help_is_coloured_only_on_a_colour_terminal() {
 #[cfg(target_os = "linux")]
 fn progress_is_shown_on_a_terminal_and_cleared() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/inference.trace");
-    let bench = ["bench", "pool-64K", "--backend", "host", "--seconds", "0"];
-    for (arguments, text) in [
-        (&bench[..], "% pool-64K"),
-        (&["demo", "--messages", "2000"], "of 2000 messages"),
-        (&["replay", trace], "of 429 events, counted pass"),
-    ] {
+    for (arguments, text) in
+        [(&["demo", "--messages", "2000"][..], "of 2000 messages"), (&["replay", trace], "of 429 events, counted pass")]
+    {
         let mut pty = Pty::start(60, arguments.iter().copied());
         pty.until(text);
         assert!(pty.wait().success());

@@ -40,13 +40,8 @@ fn invalid_arguments_are_named_in_the_error() {
     let file = file(b"something");
     let path = text(file.path());
     let cases: &[(&[&str], &[&str])] = &[
-        (&[], &["command", "stream", "demo", "layout", "bench", "replay", "doctor"]),
+        (&[], &["command", "stream", "demo", "layout", "replay", "doctor"]),
         (&["count"], &["count"]),
-        (&["bench", "everything"], &["everything", "h2d", "round-trip"]),
-        (&["bench", "--bytes", "1KiB"], &["--bytes", "1 KiB", "4 KiB", "8 GiB"]),
-        (&["bench", "--bytes", "9GiB"], &["--bytes", "9 GiB"]),
-        (&["bench", "--seconds", "-1"], &["--seconds", "-1 is not in 0..=600"]),
-        (&["bench", "--seconds", "0.2"], &["--seconds", "0.2", "whole number from 0 to 600"]),
         (&["--json"], &["--json"]),
         (&["stream"], &["FILE"]),
         (&["stream", ""], &["FILE"]),
@@ -382,7 +377,7 @@ fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
 #[cfg(unix)]
 fn an_invalid_environment_value_causes_a_warning() {
     let file = file(b"bytes");
-    let commands: [&[&str]; 3] = [&["demo", "--messages", "1"], &["stream", text(file.path())], &["bench", "pool-64K", "--seconds", "0"]];
+    let commands: [&[&str]; 2] = [&["demo", "--messages", "1"], &["stream", text(file.path())]];
     commands.iter().for_each(|arguments| is_warned_of(b"rubbish", "rubbish", arguments));
 }
 

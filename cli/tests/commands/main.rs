@@ -1,6 +1,5 @@
 //! The program as a function and as a process. No wait exceeds [`program::LIMIT`].
 
-mod bench;
 mod bytes;
 mod counts;
 mod demo;

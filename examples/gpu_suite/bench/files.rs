@@ -1,27 +1,28 @@
 use std::cell::RefCell;
+use std::error::Error;
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
 use ringmem::memory::{Buffer, Device, Pinned};
-use ringmem::streaming::{FileSource, Job, Sink, Streamer, Through};
+use ringmem::streaming::{Cause, FileSource, Job, Sink, Streamer, Through};
 
 use super::copies::Large;
-use super::{Failure, Outcome, Rig, Subject, Workload};
-use crate::failed;
+use super::{Rig, Subject, Workload};
+use crate::report::{Failure, demand};
 
 const CHUNK: u64 = 4 << 20;
 
-pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let path = std::env::temp_dir().join(format!("ringmem-bench-{}", std::process::id()));
+pub fn stream(rig: &Rig, name: &'static str) -> Result<(), Failure> {
+    let path = std::env::temp_dir().join(format!("ringmem-gpu-suite-{}", std::process::id()));
     let file = RefCell::new(written(&path, rig.bytes)?);
     let is_back = name == "stream-back";
     let sink = RefCell::new(is_back.then(|| Vec::with_capacity(rig.bytes)));
     let chunk = CHUNK.min(rig.bytes as u64);
-    let builder = Streamer::builder(&rig.backend, rig.device).chunk(chunk);
+    let builder = Streamer::builder(&rig.backend, 0).chunk(chunk);
     let mut streamer = if is_back { builder.depth(6) } else { builder.depth(4).staging(2) }.build()?;
-    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+    let (pinned, device) = (Pinned::new(&rig.backend, 0), Device::new(&rig.backend, 0));
     let mut staging = Buffer::<u8, _>::new(pinned.clone(), chunk as usize)?;
     let copying = RefCell::new(Large::new(rig, &pinned, &device, rig.bytes)?);
     let back = if is_back { Some(Large::new(rig, &device, &pinned, rig.bytes)?) } else { None };
@@ -35,10 +36,9 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
             None => streamer.run(job, &mut Through),
         };
         let took = begun.elapsed();
-        streamed.map_err(|interrupted| failed(&path, interrupted.cause))?;
-        if sink.as_ref().is_some_and(|sink| sink.len() != rig.bytes || sink.iter().any(|&byte| byte != 7)) {
-            return Err(Failure::Fact("the streamed bytes differ from the file".to_owned()));
-        }
+        streamed.map_err(|interrupted| failed(&path, &interrupted.cause))?;
+        let holds = sink.as_ref().is_none_or(|sink| sink.len() == rig.bytes && sink.iter().all(|&byte| byte == 7));
+        demand(holds, || "the streamed bytes differ from the file".to_owned())?;
         Ok(took.as_nanos() as f64)
     };
     let handling = RefCell::new(|| {
@@ -59,17 +59,17 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
     if is_back {
         subjects.push(Subject { name: "alone: copying back", turn: Box::new(back_alone) });
     }
-    run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
+    rig.measure(Workload { name, unit: "ns", aim: 1.03, subjects })
 }
 
 /// Unlinked before it is filled: an interrupted run leaves nothing behind.
 fn written(path: &Path, bytes: usize) -> Result<FileSource, Failure> {
-    let cannot = |action: &'static str| move |error| Failure::Fact(format!("cannot {action} {}: {error}", path.display()));
+    let cannot = |action: &'static str| move |error| format!("cannot {action} {}: {error}", path.display());
     let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(cannot("create"))?;
     let opened = file.set_len(bytes as u64).and_then(|()| FileSource::open(path));
     remove_file(path).map_err(cannot("remove"))?;
     fill(&file, bytes).map_err(cannot("write"))?;
-    opened.map_err(Failure::fact)
+    Ok(opened?)
 }
 
 fn fill(mut file: &File, bytes: usize) -> std::io::Result<()> {
@@ -83,15 +83,20 @@ fn fill(mut file: &File, bytes: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-fn read(file: &mut FileSource, buffer: &mut [u8], path: &Path, mut sink: Option<&mut Vec<u8>>) -> Outcome {
+fn read(file: &mut FileSource, buffer: &mut [u8], path: &Path, mut sink: Option<&mut Vec<u8>>) -> Result<(), Failure> {
     let mut at = 0;
     while at < file.len() {
         let length = (file.len() - at).min(buffer.len() as u64) as usize;
-        file.read_exact(&mut buffer[..length], at).map_err(|cause| failed(path, cause))?;
+        file.read_exact(&mut buffer[..length], at).map_err(|cause| failed(path, &cause))?;
         if let Some(sink) = &mut sink {
             sink.write_at(&buffer[..length], at)?;
         }
         at += length as u64;
     }
     Ok(())
+}
+
+fn failed(path: &Path, cause: &Cause) -> Failure {
+    let source = cause.source().map_or_else(String::new, |source| format!(": {source}"));
+    format!("{}: {cause}{source}", path.display()).into()
 }

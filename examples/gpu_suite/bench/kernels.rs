@@ -1,9 +1,9 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringmem::bridge::TransferStrategy;
-use ringmem::channel::{Channel, Options, ReceiveError};
+use ringmem::channel::{Options, ReceiveError};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::ring::spsc::{PopError, PushError};
 use ringmem::stream::{Pending, Stream};
@@ -12,28 +12,22 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::probe::{self, mode};
 
 use super::copies::Link;
-use super::{Failure, Outcome, Rig, Subject, Workload};
-use crate::percentile;
+use super::{Rig, Subject, Workload};
+use crate::exchange::{Echoes, open};
+use crate::report::Failure;
 
 const ALONE: u64 = 1000;
 const TOGETHER: u64 = 200_000;
 const KERNELS: u64 = 8;
 const IDLE_NS: u64 = 5_000_000_000;
 
-type Echoes = Channel<Echo, Echo>;
-
-fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
-    // SAFETY: these echo kernels take no own arguments.
-    Ok(unsafe { Channel::open_raw(&rig.backend, rig.device, &rig.module, options) }?)
-}
-
-pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+pub fn round_trip(rig: &Rig, name: &'static str) -> Result<(), Failure> {
     let options = match name {
         "flagged-trip" => Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") },
         _ => Options::new("echo"),
     };
     let probe = RefCell::new(Probe::new(rig)?);
-    let channel = RefCell::new(open(rig, &options)?);
+    let channel = RefCell::new(open(&rig.backend, &options)?);
     let turn = |percent| {
         let channel = &channel;
         Box::new(move || part(&mut one_by_one(&mut channel.borrow_mut())?, percent))
@@ -47,32 +41,33 @@ pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workloa
         _ => (99, "ns, p99", 2.0, vec![Subject { name: "its median", turn: turn(50) }]),
     };
     let ours = Subject { name: "ringmem Channel", turn: turn(percent) };
-    run(Workload { name, unit, aim: Some(aim), subjects: [ours].into_iter().chain(beside).collect() })?;
+    rig.measure(Workload { name, unit, aim, subjects: [ours].into_iter().chain(beside).collect() })?;
     channel.into_inner().close()?;
     Ok(())
 }
 
 fn part(times: &mut [u64], percent: usize) -> Result<f64, Failure> {
     times.sort_unstable();
-    percentile(times, percent, 100).map(|ns| ns as f64).ok_or_else(|| Failure::Fact("nothing was measured".to_owned()))
+    let rank = (times.len() * percent).div_ceil(100);
+    Ok(*times.get(rank.saturating_sub(1)).ok_or("nothing was measured")? as f64)
 }
 
 fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(ALONE as usize);
     for id in 0..ALONE {
         let begun = Instant::now();
-        channel.try_send(Echo { words: [id; 8] }).map_err(Failure::fact)?;
+        channel.try_send(Echo { words: [id; 8] })?;
         let answer = loop {
             match channel.try_recv() {
                 Ok(answer) => break answer,
                 Err(ReceiveError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
                 Err(ReceiveError::Empty) => std::hint::spin_loop(),
-                Err(error) => return Err(Failure::fact(error)),
+                Err(error) => return Err(error.into()),
             }
         };
         times.push(begun.elapsed().as_nanos() as u64);
         if answer.words != [id; 8] {
-            return Err(Failure::Fact(format!("message {id} came back as {:?}", answer.words)));
+            return Err(format!("message {id} came back as {:?}", answer.words).into());
         }
     }
     Ok(times)
@@ -88,15 +83,15 @@ struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// All first: creating streams or pinned memory may wait for a running kernel.
+    /// Allocates everything before a channel is opened: the creation of a stream or of pinned memory may wait for a running kernel.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
-        let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
-        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory without a device address" })?.get();
-        let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
+        let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, 0), (probe::BYTES + 128) as usize / 8)?;
+        let begin = buffer.device_address().ok_or("pinned memory without a device address")?.get();
+        let first = buffer.as_ptr().ok_or("pinned memory that the host does not see")?;
         let address = begin.next_multiple_of(128);
         // SAFETY: within the buffer, which has 128 bytes to spare.
         let first = unsafe { first.cast::<u8>().byte_add((address - begin) as usize) };
-        Ok(Self { rig, stream: Stream::new(&rig.backend, rig.device)?, buffer, address, first, next: 1 })
+        Ok(Self { rig, stream: Stream::new(&rig.backend, 0)?, buffer, address, first, next: 1 })
     }
 
     fn word(&self, line: u64) -> &HostWord {
@@ -122,7 +117,7 @@ impl<'a> Probe<'a> {
             host.store_release(number);
             while device.load_acquire() != number {
                 if begun.elapsed().as_nanos() as u64 > IDLE_NS {
-                    return Err(Failure::Fact(format!("message {number} was not answered within {} s", IDLE_NS / 1_000_000_000)));
+                    return Err(format!("message {number} was not answered within {} s", IDLE_NS / 1_000_000_000).into());
                 }
             }
             times.push(begun.elapsed().as_nanos() as u64);
@@ -141,40 +136,29 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// An idle GPU lowers its clocks, and takes part of a second to raise them.
-pub(super) fn raise_clocks(rig: &Rig) -> Outcome {
-    const TIME: Duration = Duration::from_millis(500);
-    let begun = Instant::now();
-    let mut probe = Probe::new(rig)?;
-    while begun.elapsed() < TIME {
-        probe.launch()?;
-    }
-    Ok(())
-}
-
-pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    // First, because a running kernel would delay its allocations.
+pub fn messages(rig: &Rig) -> Result<(), Failure> {
+    // Before the channel is opened: a running kernel may delay allocations.
     let mut link = Link::new(rig)?;
-    let channel = RefCell::new(open(rig, &Options::new("echo"))?);
+    let channel = RefCell::new(open(&rig.backend, &Options::new("echo"))?);
     let subjects = vec![
         Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER, 64)) },
         Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
         Subject { name: "alone: publish each", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER / 10, 1)) },
     ];
-    run(Workload { name: "messages", unit: "ns/message", aim: Some(2.0), subjects })?;
+    rig.measure(Workload { name: "messages", unit: "ns/message", aim: 2.0, subjects })?;
     channel.into_inner().close()?;
     Ok(())
 }
 
-pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+pub fn many(rig: &Rig) -> Result<(), Failure> {
     let mut link = Link::new(rig)?;
-    let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
+    let mut channels = (0..KERNELS).map(|_| open(&rig.backend, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
     let ours = || {
         let begun = Instant::now();
         std::thread::scope(|scope| {
             let threads: Vec<_> = channels.iter_mut().map(|channel| scope.spawn(|| batches(channel, TOGETHER / KERNELS, 64))).collect();
             let said: Vec<_> =
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::fact("a thread panicked")))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect();
             said.into_iter().try_for_each(|said| said.map(drop))
         })?;
         Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
@@ -183,16 +167,16 @@ pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outc
         Subject { name: "ringmem, 8 Channels", turn: Box::new(ours) },
         Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
     ];
-    run(Workload { name: "messages-8", unit: "ns/message", aim: Some(2.0), subjects })?;
+    rig.measure(Workload { name: "messages-8", unit: "ns/message", aim: 2.0, subjects })?;
     channels.into_iter().try_for_each(|channel| channel.close().map(drop))?;
     Ok(())
 }
 
-pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+pub fn accounts(rig: &Rig) -> Result<(), Failure> {
     // One kernel at a time: an idle one takes processor time.
     let turn = |kernel: &'static str| {
         move || {
-            let mut channel = open(rig, &Options::new(kernel))?;
+            let mut channel = open(&rig.backend, &Options::new(kernel))?;
             let took = batches(&mut channel, TOGETHER, 64)?;
             channel.close()?;
             Ok(took)
@@ -202,7 +186,7 @@ pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
         Subject { name: "ringmem, echo", turn: Box::new(turn("echo")) },
         Subject { name: "echo without accounts", turn: Box::new(turn("echo_bare")) },
     ];
-    run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
+    rig.measure(Workload { name: "accounts", unit: "ns/message", aim: 1.02, subjects })
 }
 
 fn batches(channel: &mut Echoes, messages: u64, every: usize) -> Result<f64, Failure> {
@@ -215,7 +199,7 @@ fn batches(channel: &mut Echoes, messages: u64, every: usize) -> Result<f64, Fai
             match sender.push(Echo { words: [sent; 8] }) {
                 Ok(()) => sent += 1,
                 Err(PushError::Full(_)) => break,
-                Err(error) => return Err(Failure::fact(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         drop(sender);
@@ -224,9 +208,9 @@ fn batches(channel: &mut Echoes, messages: u64, every: usize) -> Result<f64, Fai
         loop {
             match receiver.pop() {
                 Ok(answer) if answer.words == [received; 8] => received += 1,
-                Ok(answer) => return Err(Failure::Fact(format!("message {received} came back as {:?}", answer.words))),
+                Ok(answer) => return Err(format!("message {received} came back as {:?}", answer.words).into()),
                 Err(PopError::Empty) => break,
-                Err(error) => return Err(Failure::fact(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         drop(receiver);

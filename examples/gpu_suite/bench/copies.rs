@@ -1,60 +1,59 @@
 use std::mem::offset_of;
 use std::time::Instant;
 
-use ringmem::backend::{Copy, DeviceAddress, Fill, Place, StreamId};
+use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Place, StreamId};
 use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Buffer, Device, Host, Memory, Pinned};
 use ringmem::stream::{Pending, Stream};
-use ringmem::{Rejected, Result, RingHeader};
+use ringmem::{Rejected, RingHeader};
 use ringmem_kernels::echo::Echo;
 
-use super::table::Turn;
-use super::{Failure, Outcome, Rig, Subject, Workload};
-use crate::place::Calls;
-
-type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
+use super::{Rig, Subject, Turn, Workload};
+use crate::driver;
+use crate::report::{Failure, demand};
 
 type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
 
 const DRIVER: &str = "driver, bare copy";
+const LOST: &str = "an operation failed before";
 
-pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
-    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+pub fn large(rig: &Rig, name: &'static str) -> Result<(), Failure> {
+    let (pinned, device) = (Pinned::new(&rig.backend, 0), Device::new(&rig.backend, 0));
     match name {
-        "h2d" => copy(rig, name, &pinned, &device, &mut run),
-        "d2h" => copy(rig, name, &device, &pinned, &mut run),
-        _ => copy(rig, name, &device, &device, &mut run),
+        "h2d" => copy(rig, name, &pinned, &device),
+        "d2h" => copy(rig, name, &device, &pinned),
+        _ => copy(rig, name, &device, &device),
     }
 }
 
-fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, run: Run<'_>) -> Outcome {
-    let stream = Stream::new(&rig.backend, rig.device)?;
+fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B) -> Result<(), Failure> {
+    let stream = Stream::new(&rig.backend, 0)?;
     let mut from = Buffer::<u8, A>::new(from.clone(), rig.bytes)?;
     from.fill(7)?;
     let mut pair = Some((from, Buffer::<u8, B>::new(to.clone(), rig.bytes)?));
-    let bare = Bare::of(&pair, &stream);
+    let bare = Bare::of(rig, &pair, &stream)?;
     let ours = || {
         let begun = Instant::now();
         queued_copy(&stream, &mut pair)?;
         Ok(begun.elapsed().as_nanos() as f64)
     };
-    let mut subjects = vec![
+    let subjects = vec![
         Subject { name: "ringmem Stream", turn: Box::new(ours) },
         // SAFETY: both buffers have equal length; `ours` completes its copy first, so turns do not overlap.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
+        // SAFETY: as above.
+        Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by_the_driver() }) },
     ];
-    // SAFETY: as above.
-    subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
-    run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
+    rig.measure(Workload { name, unit: "ns", aim: 1.03, subjects })
 }
 
 fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> Result<(), Failure> {
-    let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
+    let (from, to) = pair.take().ok_or(LOST)?;
     *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
     Ok(())
 }
 
-pub(super) struct Large<A: Memory, B: Memory> {
+pub struct Large<A: Memory, B: Memory> {
     stream: Stream,
     pair: Pair<A, B>,
 }
@@ -63,7 +62,7 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
     pub fn new(rig: &Rig, from: &A, to: &B, bytes: usize) -> Result<Self, Failure> {
         let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
         from.fill(7)?;
-        Ok(Self { stream: Stream::new(&rig.backend, rig.device)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
+        Ok(Self { stream: Stream::new(&rig.backend, 0)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
     }
 
     pub fn turn(&mut self) -> Result<f64, Failure> {
@@ -73,7 +72,7 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
     }
 }
 
-pub(super) struct Link {
+pub struct Link {
     up: Large<Pinned, Device>,
     down: Large<Device, Pinned>,
     bytes: usize,
@@ -81,15 +80,13 @@ pub(super) struct Link {
 
 impl Link {
     pub fn new(rig: &Rig) -> Result<Self, Failure> {
-        let (pinned, device, bytes) =
-            (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device), rig.bytes.min(64 << 20));
+        let (pinned, device, bytes) = (Pinned::new(&rig.backend, 0), Device::new(&rig.backend, 0), rig.bytes.min(64 << 20));
         Ok(Self { up: Large::new(rig, &pinned, &device, bytes)?, down: Large::new(rig, &device, &pinned, bytes)?, bytes })
     }
 
     pub fn turn(&mut self, bytes: usize) -> Result<f64, Failure> {
         let begun = Instant::now();
-        let lost = || Failure::Fact("a copy failed before".to_owned());
-        let (from, to) = self.up.pair.take().ok_or_else(lost)?;
+        let (from, to) = self.up.pair.take().ok_or(LOST)?;
         let up = self.up.stream.copy(from, to).map_err(Rejected::into_error)?;
         queued_copy(&self.down.stream, &mut self.down.pair)?;
         self.up.pair = Some(up.wait().map_err(Rejected::into_error)?);
@@ -113,66 +110,63 @@ impl Placed for Device {
     }
 }
 
+/// A copy without [`Stream`] and its checks: by the backend, and by the driver.
 struct Bare {
-    copy: Option<Copy>,
+    copy: Copy,
     on: StreamId,
+    driver: driver::Stream,
 }
 
 impl Bare {
-    fn of<A: Placed, B: Placed>(pair: &Pair<A, B>, stream: &Stream) -> Self {
+    fn of<A: Placed, B: Placed>(rig: &Rig, pair: &Pair<A, B>, stream: &Stream) -> Result<Self, Failure> {
         let copy =
             pair.as_ref().and_then(|(from, to)| Some(Copy { to: B::place(to)?, from: A::place(from)?, bytes: from.size_bytes() as u64 }));
-        Self { copy, on: stream.id() }
+        Ok(Self { copy: copy.ok_or("no bytes to copy")?, on: stream.id(), driver: rig.gpu.stream()? })
     }
 
     /// # Safety
     ///
     /// As [`Backend::copy`](ringmem::backend::Backend::copy), until this returns.
     unsafe fn run(&self, rig: &Rig) -> Result<f64, Failure> {
-        self.timed(|copy| {
-            // SAFETY: caller's promise.
-            let ticket = unsafe { rig.backend.copy(copy, self.on) }?;
-            rig.backend.wait(ticket, None).map(drop)
-        })
+        let begun = Instant::now();
+        // SAFETY: the caller's promise for both ranges.
+        let ticket = unsafe { rig.backend.copy(&self.copy, self.on) }?;
+        rig.backend.wait(ticket, None)?;
+        Ok(begun.elapsed().as_nanos() as f64)
     }
 
     /// # Safety
     ///
     /// As above.
-    unsafe fn by(&self, driver: &dyn Calls) -> Result<f64, Failure> {
-        // SAFETY: caller's promise.
-        self.timed(|copy| unsafe { driver.copy(copy, self.on) })
-    }
-
-    fn timed(&self, run: impl FnOnce(&Copy) -> ringmem::Result<()>) -> Result<f64, Failure> {
-        let Some(copy) = &self.copy else { return Err(Failure::Fact("no bytes to copy".to_owned())) };
+    unsafe fn by_the_driver(&self) -> Result<f64, Failure> {
         let begun = Instant::now();
-        run(copy)?;
+        // SAFETY: the caller's promise for both ranges.
+        unsafe { self.driver.copy(&self.copy) }?;
+        self.driver.synchronize()?;
         Ok(begun.elapsed().as_nanos() as f64)
     }
 }
 
-pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, rig.device));
+pub fn overlap(rig: &Rig) -> Result<(), Failure> {
+    let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, 0));
     let (filling, copying) = (filling?, copying?);
-    let device = Device::new(&rig.backend, rig.device);
+    let device = Device::new(&rig.backend, 0);
     let half = rig.bytes / 2;
     let mut filled = Some(Buffer::<u8, _>::new(device.clone(), half)?);
-    let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), half)?, Buffer::<u8, _>::new(device, half)?));
-    let bare = Bare::of(&pair, &copying);
+    let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, 0), half)?, Buffer::<u8, _>::new(device, half)?));
+    let bare = Bare::of(rig, &pair, &copying)?;
     let shared = std::cell::RefCell::new((&mut filled, &mut pair));
-    let lost = || Failure::Fact("an operation failed before".to_owned());
     let fill_alone = || {
         let (filled, _) = &mut *shared.borrow_mut();
         let begun = Instant::now();
-        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        let fill = filling.fill(filled.take().ok_or(LOST)?, .., 1).map_err(Rejected::into_error)?;
         **filled = Some(fill.wait().map_err(Rejected::into_error)?);
         Ok::<f64, Failure>(begun.elapsed().as_nanos() as f64)
     };
     let both = || {
         let (filled, pair) = &mut *shared.borrow_mut();
         let begun = Instant::now();
-        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        let fill = filling.fill(filled.take().ok_or(LOST)?, .., 1).map_err(Rejected::into_error)?;
         queued_copy(&copying, pair)?;
         **filled = Some(fill.wait().map_err(Rejected::into_error)?);
         Ok(begun.elapsed().as_nanos() as f64)
@@ -187,7 +181,7 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
         // SAFETY: as above.
         Ok(fill_alone()? + unsafe { bare.run(rig) }?)
     };
-    let mut pageable = Large::new(rig, &Host::new(&rig.backend, rig.device), &Device::new(&rig.backend, rig.device), half)?;
+    let mut pageable = Large::new(rig, &Host::new(&rig.backend, 0), &Device::new(&rig.backend, 0), half)?;
     let summed_pageable = || Ok(fill_alone()? + pageable.turn()?);
     let subjects = vec![
         Subject { name: "ringmem, both", turn: Box::new(both) },
@@ -195,10 +189,10 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
         Subject { name: "alone: one by one", turn: Box::new(summed) },
         Subject { name: "alone: from pageable", turn: Box::new(summed_pageable) },
     ];
-    run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
+    rig.measure(Workload { name: "overlap", unit: "ns", aim: 1.10, subjects })
 }
 
-pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
+pub fn flush(rig: &Rig, name: &'static str) -> Result<(), Failure> {
     let (bytes, aim) = match name {
         "flush" | "flush-back" => (1 << 20, 1.11),
         "flush-16M" => (16 << 20, 1.11),
@@ -207,32 +201,36 @@ pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>)
     let is_back = name.starts_with("flush-back");
     let mut flush = Flush::new(rig, bytes, is_back)?;
     let ours: Turn<'_> = if is_back { Box::new(|| flush.down()) } else { Box::new(|| flush.up()) };
-    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
-    let workload = Workload { name, unit: "ns", aim: Some(aim), subjects: vec![Subject { name: "ringmem bridge", turn: ours }] };
+    let (pinned, device) = (Pinned::new(&rig.backend, 0), Device::new(&rig.backend, 0));
     if is_back {
-        beside_bare(rig, workload, (&device, &pinned, bytes), run)
+        against_bare(rig, name, aim, ours, &device, &pinned, bytes)
     } else {
-        beside_bare(rig, workload, (&pinned, &device, bytes), run)
+        against_bare(rig, name, aim, ours, &pinned, &device, bytes)
     }
 }
 
-fn beside_bare<A: Placed, B: Placed>(
+fn against_bare<A: Placed, B: Placed>(
     rig: &Rig,
-    workload: Workload<'_>,
-    (from, to, bytes): (&A, &B, usize),
-    mut run: impl FnMut(Workload<'_>) -> Outcome,
-) -> Outcome {
+    name: &'static str,
+    aim: f64,
+    ours: Turn<'_>,
+    from: &A,
+    to: &B,
+    bytes: usize,
+) -> Result<(), Failure> {
     let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
     from.fill(7)?;
     let pair = Some((from, Buffer::<u8, B>::new(to.clone(), bytes)?));
-    let stream = Stream::new(&rig.backend, rig.device)?;
-    let bare = Bare::of(&pair, &stream);
-    let mut workload = workload;
-    // SAFETY: the pair is otherwise unused, and dropped after the run.
-    workload.subjects.push(Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) });
-    // SAFETY: as above.
-    workload.subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
-    run(workload)
+    let stream = Stream::new(&rig.backend, 0)?;
+    let bare = Bare::of(rig, &pair, &stream)?;
+    let subjects = vec![
+        Subject { name: "ringmem bridge", turn: ours },
+        // SAFETY: the pair is otherwise unused, and dropped after the run.
+        Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
+        // SAFETY: as above.
+        Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by_the_driver() }) },
+    ];
+    rig.measure(Workload { name, unit: "ns", aim, subjects })
 }
 
 struct Flush<'a> {
@@ -249,7 +247,7 @@ impl<'a> Flush<'a> {
         let slots = (lines.len() as u64).next_power_of_two();
         let capacity = if is_back { [1, slots] } else { [slots, 1] };
         let options = Options { placement: [Placement::DEVICE; 2], capacity, ..Options::new(TransferStrategy::Sync) };
-        let opened = RingBufferBridge::<Echo, Echo>::open(&rig.backend, rig.device, &options)?;
+        let opened = RingBufferBridge::<Echo, Echo>::open(&rig.backend, 0, &options)?;
         let [input, output] = opened.bridge.addresses()?;
         let index = if is_back {
             output.peer + offset_of!(RingHeader<u64>, producer) as u64
@@ -266,7 +264,7 @@ impl<'a> Flush<'a> {
 
     fn up(&mut self) -> Result<f64, Failure> {
         let Opened { sender, bridge, .. } = &mut self.opened;
-        let pushed = sender.push_slice(&self.lines).map_err(Failure::fact)?;
+        let pushed = sender.push_slice(&self.lines)?;
         let begun = Instant::now();
         let moved = bridge.flush_to_device()?;
         let took = begun.elapsed();
@@ -285,22 +283,20 @@ impl<'a> Flush<'a> {
         let moved = self.opened.bridge.flush_to_host()?;
         let took = begun.elapsed();
         self.lines.fill(Echo { words: [0; 8] });
-        let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(Failure::fact)?;
+        let popped = self.opened.receiver.pop_slice(&mut self.lines)?;
         self.all([popped as u64, moved])?;
-        if self.lines.iter().any(|line| line.words != [7; 8]) {
-            return Err(Failure::Fact("a received message differs from the sent one".to_owned()));
-        }
+        demand(self.lines.iter().all(|line| line.words == [7; 8]), || "a received message differs from the sent one".to_owned())?;
         Ok(took.as_nanos() as f64)
     }
 
-    fn publish(&mut self) -> Outcome {
+    fn publish(&mut self) -> Result<(), Failure> {
         self.written += self.lines.len() as u64;
         // SAFETY: a word of a live ring's header, accessed as one word by all.
         Ok(unsafe { self.rig.backend.publish_now(self.index, self.written) }?)
     }
 
-    fn all(&self, counts: [u64; 2]) -> Outcome {
+    fn all(&self, counts: [u64; 2]) -> Result<(), Failure> {
         let count = self.lines.len() as u64;
-        if counts == [count; 2] { Ok(()) } else { Err(Failure::Fact(format!("{counts:?} of {count} messages were flushed"))) }
+        demand(counts == [count; 2], || format!("{counts:?} of {count} messages were flushed"))
     }
 }

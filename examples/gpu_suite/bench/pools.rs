@@ -4,33 +4,28 @@ use std::time::Instant;
 use ringmem::backend::Uses;
 use ringmem::memory::{Device, Memory};
 use ringmem::pool::Pool;
-use ringmem::stream::Stream;
 
-use super::{Failure, Outcome, Rig, Subject, Workload};
+use super::{Rig, Subject, Workload};
+use crate::report::Failure;
 
-pub(super) fn warm(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+pub fn warm(rig: &Rig, name: &'static str) -> Result<(), Failure> {
     let bytes = match name {
         "pool-64K" => 64 << 10,
         "pool-1M" => 1 << 20,
         "pool-1G" => 1 << 30,
         _ => 100 << 20,
     };
-    let layout = Layout::from_size_align(bytes, 1).map_err(Failure::fact)?;
-    let device = Device::new(&rig.backend, rig.device);
+    let layout = Layout::from_size_align(bytes, 1)?;
+    let device = Device::new(&rig.backend, 0);
     let pool = Pool::builder(device.clone()).build()?;
-    let stream = Stream::new(&rig.backend, rig.device)?;
-    // The host backend zeroes blocks: half a second for the largest.
-    let few = if bytes > 1 << 20 { 1 } else { 10 };
-    let mut subjects = vec![
+    let stream = rig.gpu.stream()?;
+    let subjects = vec![
         Subject { name: "ringmem Pool", turn: Box::new(move || each(&pool, layout, 10_000)) },
-        Subject { name: "backend", turn: Box::new(move || each(&device, layout, few)) },
+        Subject { name: "backend", turn: Box::new(move || each(&device, layout, 10)) },
+        Subject { name: "cuMemAllocAsync", turn: Box::new(|| timed(100, || rig.gpu.ordered_block(bytes, &stream))) },
+        Subject { name: "cuMemAlloc", turn: Box::new(|| timed(10, || rig.gpu.free(rig.gpu.alloc(bytes)?))) },
     ];
-    if let Some(driver) = &rig.driver {
-        let ordered = || timed(100, || driver.ordered_block(bytes, stream.id()));
-        subjects.push(Subject { name: "cuMemAllocAsync", turn: Box::new(ordered) });
-        subjects.push(Subject { name: "cuMemAlloc", turn: Box::new(|| timed(few, || driver.block(bytes))) });
-    }
-    run(Workload { name, unit: "ns/block", aim: Some(0.05), subjects })
+    rig.measure(Workload { name, unit: "ns/block", aim: 0.05, subjects })
 }
 
 fn each<M: Memory>(memory: &M, layout: Layout, times: u32) -> Result<f64, Failure> {
