@@ -56,27 +56,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod carrier;
-mod end;
-mod far;
-mod lent;
+mod device_ring;
+mod direction;
+mod ends;
+mod host_ring;
 mod metrics;
-mod mover;
-mod near;
 mod options;
-mod pace;
-mod pair;
 mod pump;
-mod strategy;
-mod way;
+mod transport;
 
 use core::fmt;
 use std::sync::Arc;
 
-use far::Line;
-use mover::Mover;
-use near::Near;
-use way::Way;
+use device_ring::Line;
+use direction::{Direction, Transfer};
+use host_ring::HostRing;
 
 use crate::backend::{Backend, Ticket};
 use crate::dump::Indices;
@@ -85,13 +79,12 @@ use crate::ring::spsc::{Consumer, Producer};
 use crate::stream::Pending;
 use crate::{Host, MemoryVisibility, Result, RingMessage};
 
-pub use far::RingAddresses;
+pub use device_ring::RingAddresses;
+pub use ends::{BatchReceiver, BatchSender, Receiver, Sender};
 pub use metrics::Metrics;
-pub use near::{BatchReceiver, BatchSender, Receiver, Sender};
-pub use options::{Options, Placement};
+pub use options::{Options, Placement, TransferStrategy};
 pub(crate) use pump::MOST_FAILURES;
 pub use pump::{Pump, Stopped};
-pub use strategy::TransferStrategy;
 
 /// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
 ///
@@ -109,8 +102,8 @@ pub use strategy::TransferStrategy;
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
-    up: Way<Consumer<'static, I, Host>>,
-    down: Way<Producer<'static, O, Host>>,
+    to_device: Direction<Consumer<'static, I, Host>>,
+    to_host: Direction<Producer<'static, O, Host>>,
     backend: Arc<dyn Backend>,
     unanswered: u64,
 }
@@ -153,16 +146,16 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let visibility = MemoryVisibility::detect(backend, device)?.visibility;
         strategy.check(visibility, &placement, backend.capabilities(device)?.system_scope)?;
         let kind = if strategy == TransferStrategy::Flagged { RingFlags::FLAGGED } else { RingFlags::SPSC };
-        let near_up = Arc::new(Near::new::<I>(backend, device, kind, capacity[0], start)?);
-        let near_down = Arc::new(Near::new::<O>(backend, device, kind, capacity[1], start)?);
+        let input = Arc::new(HostRing::new::<I>(backend, device, kind, capacity[0], start)?);
+        let output = Arc::new(HostRing::new::<O>(backend, device, kind, capacity[1], start)?);
         // SAFETY: once for each ring; the other end is the bridge's or the kernel's.
-        let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
+        let (sender, receiver) = unsafe { (Sender::new(&input)?, Receiver::new(&output)?) };
         // SAFETY: as above; the other ends are the sender and the receiver.
-        let (up, down) = unsafe {
-            let up = Way::open(backend, device, strategy, placement[0], near_up, start)?;
-            (up, Way::open(backend, device, strategy, placement[1], near_down, start)?)
+        let (to_device, to_host) = unsafe {
+            let to_device = Direction::open(backend, device, strategy, placement[0], input, start)?;
+            (to_device, Direction::open(backend, device, strategy, placement[1], output, start)?)
         };
-        Ok(Opened { sender, receiver, bridge: Self { up, down, backend: Arc::clone(backend), unanswered: 0 } })
+        Ok(Opened { sender, receiver, bridge: Self { to_device, to_host, backend: Arc::clone(backend), unanswered: 0 } })
     }
 
     /// Returns the addresses of the kernel's input and output rings.
@@ -171,7 +164,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// [`Unsupported`](crate::Error::Unsupported) for memory without a device address.
     pub fn addresses(&self) -> Result<[RingAddresses; 2]> {
-        Ok([self.up.addresses()?, self.down.addresses()?])
+        Ok([self.to_device.addresses()?, self.to_host.addresses()?])
     }
 
     /// Keeps the kernel's rings until its launch is complete.
@@ -185,8 +178,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     pub(crate) fn used(&mut self, ticket: Ticket) -> Result<()> {
-        self.up.used(&*self.backend, ticket)?;
-        self.down.used(&*self.backend, ticket)
+        self.to_device.used(&*self.backend, ticket)?;
+        self.to_host.used(&*self.backend, ticket)
     }
 
     /// Moves messages to the kernel's ring; returns how many, or the number in a shared ring.
@@ -195,7 +188,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index; the next flush repeats the failed part.
     pub fn flush_to_device(&mut self) -> Result<u64> {
-        let moved = self.up.flush()?;
+        let moved = self.to_device.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
         self.hurry(moved);
         Ok(moved)
@@ -208,15 +201,15 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// As [`flush_to_device`](Self::flush_to_device).
     pub fn flush_to_host(&mut self) -> Result<u64> {
         self.unanswered = 0;
-        let moved = self.down.flush()?;
+        let moved = self.to_host.flush()?;
         self.hurry(moved);
         Ok(moved)
     }
 
     const fn hurry(&mut self, moved: u64) {
-        if let (Some(up), Some(down), 1..) = (&mut self.up.mover, &mut self.down.mover, moved) {
-            up.pair.carrier.hurry();
-            down.pair.carrier.hurry();
+        if let (Some(up), Some(down), 1..) = (&mut self.to_device.transfer, &mut self.to_host.transfer, moved) {
+            up.rings.transport.hurry();
+            down.rings.transport.hurry();
         }
     }
 
@@ -233,52 +226,54 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// Polls for answers only as the page of `channel` says: with a full output ring, the kernel would wait.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
-        let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
+        let has_room = self.to_host.transfer.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
         let down = if has_room && matches!(up, Ok(1..)) { Ok(0) } else { self.flush_to_host() };
         up.and(down).map(drop)
     }
 
     pub(crate) fn try_again(&mut self) {
-        self.up.mover.iter_mut().for_each(Mover::forget_failures);
-        self.down.mover.iter_mut().for_each(Mover::forget_failures);
+        self.to_device.transfer.iter_mut().for_each(Transfer::forget_failures);
+        self.to_host.transfer.iter_mut().for_each(Transfer::forget_failures);
     }
 
     pub(crate) fn failing(&self) -> [u32; 2] {
-        [self.up.failing(), self.down.failing()]
+        [self.to_device.failing(), self.to_host.failing()]
     }
 
     /// Returns the messages not yet at the kernel's ring, and the seen answers not yet at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
-        [self.up.pending(), self.down.pending()]
+        [self.to_device.pending(), self.to_host.pending()]
     }
 
     pub(crate) const fn moves(&self) -> bool {
-        self.up.mover.is_some()
+        self.to_device.transfer.is_some()
     }
 
     /// Polls the kernel's input index; returns the messages it has not popped, and the poll's result: after an error, the count is older.
     /// `None` for shared rings: use [`Sender::refresh`].
     pub fn untaken(&mut self) -> Option<(usize, Result<()>)> {
-        let up = self.up.mover.as_mut()?;
+        let up = self.to_device.transfer.as_mut()?;
         let polled = up.poll(Line::Head);
         Some((up.untaken(), polled))
     }
 
     pub(crate) fn twins(&self) -> Option<Result<[Indices; 2]>> {
-        let (input, output) =
-            (self.up.mover.as_ref()?.pair.far_indices(Line::Head), self.down.mover.as_ref()?.pair.far_indices(Line::Tail));
+        let (input, output) = (
+            self.to_device.transfer.as_ref()?.rings.device_indices(Line::Head),
+            self.to_host.transfer.as_ref()?.rings.device_indices(Line::Tail),
+        );
         Some(input.and_then(|input| Ok([input, output?])))
     }
 
     pub(crate) fn indices(&self) -> [Indices; 2] {
-        [self.up.indices(), self.down.indices()]
+        [self.to_device.indices(), self.to_host.indices()]
     }
 
     /// Returns the counters to the device and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
-        [self.up.metrics(), self.down.metrics()]
+        [self.to_device.metrics(), self.to_host.metrics()]
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::direction::Transfer;
 use super::metrics::Counts;
-use super::mover::Mover;
 use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
@@ -89,7 +89,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// The bridge, with [`System`](Error::System) if the thread cannot be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
-        let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
+        let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.to_device.counts), Arc::clone(&self.to_host.counts)]);
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -108,34 +108,34 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     pub(crate) fn polls(&self) -> u64 {
-        self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
+        self.to_host.transfer.as_ref().map_or(0, |down| down.rings.transport.begun())
     }
 
     /// All that the kernel published before the poll after so many has arrived.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
-        self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
+        self.to_host.transfer.as_ref().is_none_or(|down| down.pending() == 0 && down.rings.transport.has_polled_since(polls))
     }
 
-    fn leave(&mut self) {
-        self.up.mover.iter_mut().for_each(Mover::leave);
-        self.down.mover.iter_mut().for_each(Mover::leave);
+    fn disconnect(&mut self) {
+        self.to_device.transfer.iter_mut().for_each(Transfer::disconnect);
+        self.to_host.transfer.iter_mut().for_each(Transfer::disconnect);
     }
 
-    fn come_back(&mut self) -> Result<()> {
-        self.up.mover.as_mut().map_or(Ok(()), Mover::come_back)?;
-        self.down.mover.as_mut().map_or(Ok(()), Mover::come_back)
+    fn reconnect(&mut self) -> Result<()> {
+        self.to_device.transfer.as_mut().map_or(Ok(()), Transfer::reconnect)?;
+        self.to_host.transfer.as_mut().map_or(Ok(()), Transfer::reconnect)
     }
 
     fn is_settled(&self, polls: u64) -> bool {
-        self.pending() == [0; 2] && self.has_brought_all(polls) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
+        self.pending() == [0; 2] && self.has_brought_all(polls) && self.to_host.transfer.as_ref().is_none_or(Transfer::is_settled)
     }
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
     bridge.try_again();
-    let outcome = bridge.come_back().and_then(|()| poll(&mut bridge, order));
+    let outcome = bridge.reconnect().and_then(|()| poll(&mut bridge, order));
     if outcome.is_err() {
-        bridge.leave();
+        bridge.disconnect();
     }
     Stopped { left: bridge.pending(), outcome, bridge }
 }

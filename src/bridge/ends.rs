@@ -1,111 +1,15 @@
-//! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`]: the user's ends.
+//! [`Sender`] and [`Receiver`]: the user's ends of a bridge's host rings.
 
 use core::fmt;
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use ringmem_layouts::ring::{End, Pop, Push, RingFlags, WaitWords};
 
-use super::lent::Lent;
+use super::host_ring::HostRing;
 use crate::attach::Corrupt;
-use crate::backend::{Backend, MemoryLocation, Place};
-use crate::barrier::System;
-use crate::dump::Indices;
-use crate::memory::Pages;
 use crate::ring::flagged;
 use crate::ring::spsc::{self, PopError, PushError};
-use crate::wait::wake_sleepers;
-use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
-
-pub(super) struct Near {
-    pub pages: Pages,
-    // INVARIANT: `layout.size()` bytes of `pages`, formatted as a ring.
-    base: NonNull<u8>,
-    pub layout: RingLayout,
-    lent: Lent<HostWord>,
-}
-
-// SAFETY: owned memory, shared by the ring's protocol.
-unsafe impl Send for Near {}
-// SAFETY: as above.
-unsafe impl Sync for Near {}
-
-const TRIES: u32 = 16;
-
-impl Near {
-    pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, kind: RingFlags, capacity: u64, start: u64) -> Result<Self> {
-        let layout = RingLayout::of_kind::<T>(kind, capacity)?;
-        let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
-        let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at a caller's host address" })?;
-        // SAFETY: long enough, page-aligned, zeroed, not shared yet.
-        unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
-        System::prepare();
-        Ok(Self { pages, base, layout, lent: Lent::new() })
-    }
-
-    pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant; headers are words.
-        unsafe { self.base.cast().as_ref() }
-    }
-
-    pub fn indices<T: RingMessage>(&self) -> Indices {
-        let seen = Indices::of(self.header());
-        if self.layout.kind() != RingFlags::FLAGGED {
-            return seen;
-        }
-        let mut found = seen;
-        for _ in 0..TRIES {
-            // SAFETY: the invariant; it only counts.
-            let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // The only stored index, the consumer's, may have moved: flags may be of another lap.
-            found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len() as u64), ..seen };
-            if Indices::of(self.header()).head == found.head {
-                break;
-            }
-        }
-        found
-    }
-
-    pub fn slots(&self) -> NonNull<u8> {
-        // SAFETY: the invariant.
-        unsafe { self.base.add(self.layout.slots_offset() as usize) }
-    }
-
-    pub fn slot(&self, index: u64) -> Place {
-        let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
-        // SAFETY: the invariant.
-        Place::Host(unsafe { self.base.add(offset as usize) })
-    }
-
-    /// # Safety
-    ///
-    /// Only one of a ring's producers is used; others at most [announce](spsc::Producer::announce).
-    pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only one used, and the `Arc` is kept: the caller's promise.
-        Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
-    }
-
-    /// # Safety
-    ///
-    /// As [`producer`](Self::producer).
-    pub unsafe fn consumer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Consumer<'static, T, Host>> {
-        // SAFETY: as in `producer`.
-        Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
-    }
-
-    pub fn wake(&self) {
-        let header = self.header();
-        self.ring_at(&header.producer.waiting);
-        self.ring_at(&header.consumer.waiting);
-    }
-
-    #[inline]
-    pub fn ring_at(&self, bell: &HostWord) {
-        if self.lent.may_be_heard::<System>() {
-            wake_sleepers(bell);
-        }
-    }
-}
+use crate::{Host, HostWord, Result, RingMessage};
 
 enum Either<I, F> {
     Indexed(I),
@@ -141,7 +45,7 @@ type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'sta
 pub struct Sender<T: RingMessage> {
     // INVARIANT: 'static stands for the lifetime of `ring`, dropped after it. No reference to the memory leaves this type.
     end: Giving<T>,
-    ring: Arc<Near>,
+    ring: Arc<HostRing>,
 }
 
 /// The user's end of the output ring: pops messages from the kernel.
@@ -163,7 +67,7 @@ pub struct Sender<T: RingMessage> {
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
     end: Taking<T>,
-    ring: Arc<Near>,
+    ring: Arc<HostRing>,
 }
 
 /// Publishes in batches: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
@@ -247,12 +151,12 @@ impl<T: RingMessage> Sender<T> {
     /// # Safety
     ///
     /// Once for a ring.
-    pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
+    pub(super) unsafe fn new(ring: &Arc<HostRing>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only producer.
-            Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base, ring.layout.size()) }?.announce())
+            // SAFETY: the ring's memory is formatted, and its `Arc` is kept with the end; the caller promises that it is the only producer.
+            Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base(), ring.layout.size()) }?.announce())
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that it is the only producer; the `Arc` is kept with the end.
             Either::Indexed(unsafe { ring.producer() }?.announce())
         };
         Ok(Self { end, ring: Arc::clone(ring) })
@@ -317,12 +221,12 @@ impl<T: RingMessage> Receiver<T> {
     /// # Safety
     ///
     /// Once for a ring.
-    pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
+    pub(super) unsafe fn new(ring: &Arc<HostRing>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only consumer.
-            Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base, ring.layout.size()) }?.announce())
+            // SAFETY: as for the producer of a `Sender`.
+            Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base(), ring.layout.size()) }?.announce())
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: as for the producer of a `Sender`.
             Either::Indexed(unsafe { ring.consumer() }?.announce())
         };
         Ok(Self { end, ring: Arc::clone(ring) })
@@ -413,7 +317,7 @@ macro_rules! ends {
             type Word = HostWord;
             type Corrupt = Corrupt;
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
-                self.ring.lent.lend::<System>();
+                self.ring.expect_sleepers();
                 either!(&self.end, end => End::wait_words(end))
             }
             fn is_disconnected(&self) -> bool {

@@ -1,4 +1,6 @@
-//! [`Far`]: the kernel's ring of one direction.
+//! [`DeviceRing`]: the kernel's ring of one direction, where the kernel polls it fastest.
+//!
+//! It has one header, or a second one to which the kernel publishes, so that the host polls its own memory ([`Placement::peer_header`]).
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -36,26 +38,33 @@ pub struct RingAddresses {
     pub slots: u64,
 }
 
+/// How the host reads an index that the kernel writes.
 #[derive(Clone, Copy)]
-pub(super) enum Index {
-    // INVARIANT: lives as long as its ring.
-    Seen(NonNull<HostWord>),
-    Copied(Place),
+pub(super) enum IndexWord {
+    /// By a load.
+    // INVARIANT: the word lives as long as its ring.
+    Mapped(NonNull<HostWord>),
+    /// By a copy: the host does not map the device's memory.
+    Remote(Place),
 }
 
 // SAFETY: a word with atomic accesses only.
-unsafe impl Send for Index {}
+unsafe impl Send for IndexWord {}
 
-pub(super) struct Far {
+pub(super) struct DeviceRing {
+    /// Header and slots. The kernel polls this header.
     ring: Pages,
-    /// The kernel publishes to it, if there are two headers.
+    /// The second header, if there is one. The kernel publishes to it.
     peer: Option<Pages>,
     layout: RingLayout,
 }
 
+/// One of a ring's two indices, each in a cache line of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
+    /// The consumer's.
     Head,
+    /// The producer's.
     Tail,
 }
 
@@ -69,7 +78,7 @@ impl Line {
     }
 }
 
-impl Far {
+impl DeviceRing {
     pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, placement: Placement, capacity: u64, start: u64) -> Result<Self> {
         let layout = RingLayout::of::<T>(capacity)?;
         let formatted = |mut pages: Pages| {
@@ -97,10 +106,12 @@ impl Far {
         Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
     }
 
+    /// Returns the index word that the bridge writes and the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
         self.place(line.offset())
     }
 
+    /// Returns the first slot, if the host maps the ring.
     pub fn slots(&self) -> Option<NonNull<u8>> {
         // SAFETY: the pages hold header and slots.
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
@@ -114,12 +125,13 @@ impl Far {
         }
     }
 
-    pub fn read(&self, line: Line) -> Result<Index> {
+    /// Returns the index word that the kernel writes and the bridge polls.
+    pub fn read(&self, line: Line) -> Result<IndexWord> {
         let pages = self.peer.as_ref().unwrap_or(&self.ring);
         match pages.host() {
             // SAFETY: the pages begin with a header.
-            Some(base) => Ok(Index::Seen(unsafe { base.add(line.offset() as usize) }.cast())),
-            None => pages.place(line.offset()).map(Index::Copied),
+            Some(base) => Ok(IndexWord::Mapped(unsafe { base.add(line.offset() as usize) }.cast())),
+            None => pages.place(line.offset()).map(IndexWord::Remote),
         }
     }
 
@@ -127,26 +139,28 @@ impl Far {
         self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
 
+    /// Keeps the memory until a launch is complete.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
         self.ring.used(ticket)?;
         self.peer.as_mut().map_or(Ok(()), |peer| peer.used(ticket))
     }
 }
 
-impl Index {
+impl IndexWord {
     pub fn place(self) -> Place {
         match self {
-            Self::Seen(word) => Place::Host(word.cast()),
-            Self::Copied(place) => place,
+            Self::Mapped(word) => Place::Host(word.cast()),
+            Self::Remote(place) => place,
         }
     }
 
-    pub fn seen(self) -> Option<u64> {
+    /// Loads a mapped word.
+    pub fn load(self) -> Option<u64> {
         match self {
-            // SAFETY: the invariant: the caller holds the ring.
+            // SAFETY: by the invariant the word lives as long as the ring, which the caller holds.
             // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
-            Self::Seen(word) => Some(unsafe { word.as_ref() }.load_acquire()),
-            Self::Copied(_) => None,
+            Self::Mapped(word) => Some(unsafe { word.as_ref() }.load_acquire()),
+            Self::Remote(_) => None,
         }
     }
 }
