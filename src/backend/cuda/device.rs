@@ -19,10 +19,10 @@ use super::Settings;
 use super::call::{Calls, Handle};
 use super::code::{is_final, number};
 use super::driver::Driver;
+use super::driver_pool::DriverPool;
 use super::event::Events;
 use super::facts::Facts;
 use super::pieces::{Piece, Pieces};
-use super::pool::Pool;
 use super::process;
 use super::residents::Residents;
 use super::staged::Stager;
@@ -58,7 +58,7 @@ pub(super) struct Device {
     /// Most local bytes per thread of any launched kernel, which the driver keeps.
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
-    pub pool: Option<Pool>,
+    pub pool: Option<DriverPool>,
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
@@ -108,7 +108,7 @@ impl Device {
         };
         let bound = device.bind()?;
         if settings.stream_ordered && device.facts.pools {
-            device.pool = Some(Pool::new(calls, ordinal, settings.threshold)?);
+            device.pool = Some(DriverPool::new(calls, ordinal, settings.threshold)?);
         }
         for _ in 0..LANES {
             let word = device.words.take()?;

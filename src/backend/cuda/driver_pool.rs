@@ -1,4 +1,4 @@
-//! [`Pool`]: stream-ordered device memory, kept when freed. A context must be bound.
+//! [`DriverPool`]: a memory pool of the driver: stream-ordered device memory, kept when freed. A context must be bound.
 //!
 //! Not the default pool, whose shared threshold is 0: it releases free memory at each synchronisation.
 
@@ -27,7 +27,7 @@ const RESERVED: c_int = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED: c_int = 7;
 
-pub(super) struct Pool {
+pub(super) struct DriverPool {
     calls: &'static Calls,
     handle: Handle<CUmemPoolHandle_st>,
 }
@@ -48,7 +48,7 @@ impl Calls {
     }
 }
 
-impl Pool {
+impl DriverPool {
     pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
@@ -105,7 +105,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for DriverPool {
     fn drop(&mut self) {
         // SAFETY: created once, unused; else the process's end frees it.
         let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
