@@ -4,6 +4,7 @@ mod bare_metal;
 mod check;
 mod compare;
 mod doc_kernels;
+mod features;
 mod gpu_bundle;
 mod image;
 mod instructions;
@@ -38,6 +39,7 @@ cargo xtask COMMAND
   doc-kernels               compiles the kernels in code blocks of READMEs, guide and rustdoc for nvptx64
   ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and of kernels-rs, where nvdisasm is
                             there, few instructions a batch
+  features [LOG]            demands that the tests of docs/internals/features.md exist and, if a log of `cargo test` is named, that they passed
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         ["ptx-check", "--bless", file] => bless_file(file.as_ref()),
         ["ptx-check", file] if !file.starts_with('-') => check_file(file.as_ref()),
         ["doc-kernels"] => doc_kernels::run(),
+        ["features"] => features::check(None),
+        ["features", log] if !log.starts_with('-') => features::check(Some(log.as_ref())),
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
