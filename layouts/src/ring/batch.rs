@@ -36,8 +36,8 @@ pub struct BatchProducer<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
 impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M> {
     #[inline(always)]
     pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, every: u64) -> Self {
-        K::settle(producer);
-        K::hold(producer);
+        K::publish_deferred(producer);
+        K::defer(producer);
         Self { producer, every: every.max(1) }
     }
 
@@ -75,7 +75,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
 
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M> {
     fn drop(&mut self) {
-        K::end_hold(self.producer);
+        K::end_deferral(self.producer);
     }
 }
 
@@ -114,7 +114,7 @@ pub struct BatchConsumer<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
 impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M> {
     #[inline(always)]
     pub(super) fn new(consumer: &'c mut Consumer<'a, K, T, M>, every: u64) -> Self {
-        K::keep(consumer);
+        K::defer_release(consumer);
         Self { consumer, every: every.max(1) }
     }
 
@@ -139,12 +139,12 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     /// Releases popped messages.
     #[inline]
     pub fn flush(&mut self) {
-        K::release_kept(self.consumer);
+        K::release_pending(self.consumer);
     }
 }
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for BatchConsumer<'_, '_, K, T, M> {
     fn drop(&mut self) {
-        K::end_keep(self.consumer);
+        K::end_release_deferral(self.consumer);
     }
 }

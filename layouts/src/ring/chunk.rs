@@ -13,7 +13,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     pub fn peek(&mut self, most: usize) -> Result<Chunk<'_, 'a, K, T, M>, PopError<M::Corrupt>> {
         match K::ready(self, most).map_err(PopError::Corrupt)? {
             0 => {
-                K::settle_kept(self);
+                K::release_deferred(self);
                 Err(PopError::Empty)
             }
             count => Ok(Chunk::new(self, count)),

@@ -185,7 +185,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         if let Err(nothing) = K::next(self) {
-            K::settle_kept(self);
+            K::release_deferred(self);
             return Err(nothing);
         }
         let value = K::take(self);
@@ -303,6 +303,6 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Consumer<'_, K, T, M> {
     fn drop(&mut self) {
-        K::settle_kept(self);
+        K::release_deferred(self);
     }
 }

@@ -52,7 +52,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
     /// `count` slots are free.
     #[inline(always)]
     pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, count: usize) -> Self {
-        K::hold(producer);
+        K::defer(producer);
         let end = producer.tail.wrapping_add(count as u64);
         Self { producer, count, end }
     }
@@ -130,6 +130,6 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
 
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for Grant<'_, '_, K, T, M> {
     fn drop(&mut self) {
-        K::end_hold(self.producer);
+        K::end_deferral(self.producer);
     }
 }

@@ -1,4 +1,24 @@
 //! [`Kind`]: how an end learns the other end's progress, and how it publishes. The traits are sealed: slot ownership relies on them.
+//!
+//! # Deferred publication
+//!
+//! Grants and batches fill several slots and publish them together; batches of a consumer empty several slots and release them together. They borrow
+//! the end and publish on drop. But safe code may forget them (`mem::forget`): the end is usable again, and its own index is ahead of the published one.
+//! Without care both ends would then wait for ever, the producer for room in a full ring, the consumer for a message in an empty one.
+//!
+//! | step | producer | consumer |
+//! |---|---|---|
+//! | a grant or batch begins | [`defer`](OneProducer::defer) | [`defer_release`](OneConsumer::defer_release) |
+//! | it publishes what it has so far | [`flush`](OneProducer::flush) | [`release_pending`](OneConsumer::release_pending) |
+//! | it is dropped | [`end_deferral`](OneProducer::end_deferral) | [`end_release_deferral`](OneConsumer::end_release_deferral) |
+//! | it was forgotten, and the end is used | [`publish_deferred`](OneProducer::publish_deferred) | [`release_deferred`](OneConsumer::release_deferred) |
+//!
+//! The last step runs where the other end's progress may depend on it: before a poll for room or messages, before the next deferral, and when the end is
+//! dropped. A plain `push` or `pop` needs no such step, since it stores the whole index.
+//!
+//! INVARIANT: unless a deferral has begun and not ended, the published index is the end's own. In `Indexed` a flag says so (`is_deferring`), and the
+//! published index is known only during a deferral: a plain `push` then writes one field less. `Flagged` always knows it, because it sets the first flag of
+//! a batch last; its `defer` has nothing to do.
 
 mod claimed;
 mod flagged;
@@ -54,25 +74,28 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn publish(producer: &mut Producer<'_, Self, T, M>);
 
+    /// Begins a deferral; publishes what a forgotten one has left.
     #[doc(hidden)]
-    fn hold(producer: &mut Producer<'_, Self, T, M>);
+    fn defer(producer: &mut Producer<'_, Self, T, M>);
 
+    /// Publishes all filled slots, if there are unpublished ones.
     #[doc(hidden)]
     fn flush(producer: &mut Producer<'_, Self, T, M>);
 
+    /// Ends a deferral after a flush.
     #[doc(hidden)]
-    fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
+    fn end_deferral(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
     }
 
     /// Publishes a forgotten grant or batch.
     #[doc(hidden)]
     #[inline(always)]
-    fn settle(producer: &mut Producer<'_, Self, T, M>) {
+    fn publish_deferred(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
     }
 
-    /// The first unpublished index, while slots are held.
+    /// The first unpublished index, during a deferral.
     #[doc(hidden)]
     fn published(producer: &Producer<'_, Self, T, M>) -> u64;
 }
@@ -122,25 +145,28 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>);
 
+    /// Begins a deferral of releases; releases what a forgotten one has left.
     #[doc(hidden)]
-    fn keep(consumer: &mut Consumer<'_, Self, T, M>);
+    fn defer_release(consumer: &mut Consumer<'_, Self, T, M>);
 
+    /// Releases all emptied slots, if there are unreleased ones.
     #[doc(hidden)]
-    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
+    fn release_pending(consumer: &mut Consumer<'_, Self, T, M>);
 
+    /// Ends a deferral after releasing.
     #[doc(hidden)]
-    fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::release_kept(consumer);
+    fn end_release_deferral(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_pending(consumer);
     }
 
     /// Releases a forgotten batch, for which the producer waits.
     #[doc(hidden)]
     #[inline(always)]
-    fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::release_kept(consumer);
+    fn release_deferred(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_pending(consumer);
     }
 
-    /// The first unreleased index, while slots are held.
+    /// The first unreleased index, during a deferral.
     #[doc(hidden)]
     fn released(consumer: &Consumer<'_, Self, T, M>) -> u64;
 }

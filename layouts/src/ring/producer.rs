@@ -265,6 +265,6 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
 
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for Producer<'_, K, T, M> {
     fn drop(&mut self) {
-        K::settle(self);
+        K::publish_deferred(self);
     }
 }

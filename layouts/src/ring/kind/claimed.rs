@@ -436,10 +436,10 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     }
 
     #[inline(always)]
-    fn keep(_: &mut Consumer<'_, Self, T, M>) {}
+    fn defer_release(_: &mut Consumer<'_, Self, T, M>) {}
 
     #[inline(always)]
-    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+    fn release_pending(consumer: &mut Consumer<'_, Self, T, M>) {
         if consumer.state.released != consumer.head {
             Self::release(consumer);
         }
@@ -499,12 +499,12 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
             return 0;
         }
         if Mpsc::next(self).is_err() {
-            Mpsc::release_kept(self);
+            Mpsc::release_pending(self);
             return 0;
         }
         let turns = self.turns();
         let count = turns.run(self.head, values.len(), |index| turns.full(index));
-        Mpsc::release_kept(self);
+        Mpsc::release_pending(self);
         // SAFETY: `run` acquired their full words; this is the only consumer.
         unsafe { turns.take_run(self.head, &mut values[..count]) };
         self.head = self.head.wrapping_add(count as u64);

@@ -100,7 +100,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 
     #[inline(always)]
-    fn hold(_: &mut Producer<'_, Self, T, M>) {}
+    fn defer(_: &mut Producer<'_, Self, T, M>) {}
 
     #[inline(always)]
     fn flush(producer: &mut Producer<'_, Self, T, M>) {
@@ -163,16 +163,16 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 
     #[inline(always)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::release_kept(consumer);
+        Self::release_pending(consumer);
     }
 
     #[inline(always)]
-    fn keep(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::release_kept(consumer);
+    fn defer_release(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_pending(consumer);
     }
 
     #[inline(always)]
-    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+    fn release_pending(consumer: &mut Consumer<'_, Self, T, M>) {
         // A redundant store would take the line from the producer.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
@@ -219,7 +219,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
         for (_, value) in (0..count).zip(values) {
             *value = Flagged::take(self);
         }
-        Flagged::release_kept(self);
+        Flagged::release_pending(self);
         count
     }
 

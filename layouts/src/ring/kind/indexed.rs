@@ -72,13 +72,13 @@ impl<A: Access<T, M>, T, M: Machine> Kind<T, M> for Indexed<A> {
 pub struct Filling {
     pace: Pace,
     /// A grant or batch has not ended; if forgotten, its messages are unpublished.
-    is_held: bool,
+    is_deferring: bool,
     published: u64,
 }
 
 impl Filling {
     pub(in crate::ring) const fn new(tail: u64) -> Self {
-        Self { pace: Pace::new(tail), is_held: false, published: tail }
+        Self { pace: Pace::new(tail), is_deferring: false, published: tail }
     }
 }
 
@@ -98,7 +98,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt> {
-        Self::settle(producer);
+        Self::publish_deferred(producer);
         if producer.free() > 0 {
             return producer.refresh();
         }
@@ -131,9 +131,9 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn hold(producer: &mut Producer<'_, Self, T, M>) {
-        Self::settle(producer);
-        producer.state.is_held = true;
+    fn defer(producer: &mut Producer<'_, Self, T, M>) {
+        Self::publish_deferred(producer);
+        producer.state.is_deferring = true;
         producer.state.published = producer.tail;
     }
 
@@ -147,15 +147,15 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
+    fn end_deferral(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
-        producer.state.is_held = false;
+        producer.state.is_deferring = false;
     }
 
     #[inline(always)]
-    fn settle(producer: &mut Producer<'_, Self, T, M>) {
+    fn publish_deferred(producer: &mut Producer<'_, Self, T, M>) {
         // Unconditional: one field less in a loop's registers.
-        if producer.state.is_held {
+        if producer.state.is_deferring {
             Self::publish(producer);
         }
     }
@@ -171,13 +171,13 @@ pub struct Emptying {
     // INVARIANT: tail - head <= capacity, wrapping; the slots from head to tail are initialised and this end's.
     tail: u64,
     /// A batch has not ended; if forgotten, its slots are unreleased.
-    is_held: bool,
+    is_deferring: bool,
     released: u64,
 }
 
 impl Emptying {
     pub(in crate::ring) const fn new(head: u64, tail: u64) -> Self {
-        Self { tail, pace: Pace::new(head), is_held: false, released: head }
+        Self { tail, pace: Pace::new(head), is_deferring: false, released: head }
     }
 }
 
@@ -206,7 +206,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             return Ok((consumer.head, most));
         }
         let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity()).or_else(|corrupt| M::Corrupt::found(corrupt, 0))?;
-        if waiting == 0 && consumer.state.is_held {
+        if waiting == 0 && consumer.state.is_deferring {
             // SYNC POINT: slot released. Pairs with the producer's poll.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
@@ -255,14 +255,14 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn keep(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::settle_kept(consumer);
-        consumer.state.is_held = true;
+    fn defer_release(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_deferred(consumer);
+        consumer.state.is_deferring = true;
         consumer.state.released = consumer.head;
     }
 
     #[inline(always)]
-    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+    fn release_pending(consumer: &mut Consumer<'_, Self, T, M>) {
         // As in `flush`.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
@@ -271,15 +271,15 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
-        Self::release_kept(consumer);
-        consumer.state.is_held = false;
+    fn end_release_deferral(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_pending(consumer);
+        consumer.state.is_deferring = false;
     }
 
     #[inline(always)]
-    fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // As in `settle`.
-        if consumer.state.is_held {
+    fn release_deferred(consumer: &mut Consumer<'_, Self, T, M>) {
+        // As in `publish_deferred`.
+        if consumer.state.is_deferring {
             Self::release(consumer);
         }
     }
@@ -321,7 +321,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
         }
         self.tail = self.tail.wrapping_add(count as u64);
         // A redundant store would take the line from the other end; a forgotten batch may have left slots.
-        if count > 0 || self.state.is_held {
+        if count > 0 || self.state.is_deferring {
             Indexed::publish(self);
         }
         Ok(count)
@@ -407,7 +407,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         }
         self.head = self.head.wrapping_add(count as u64);
         // As in `push_slice`.
-        if count > 0 || self.state.is_held {
+        if count > 0 || self.state.is_deferring {
             Indexed::release(self);
         }
         Ok(count)
