@@ -201,10 +201,10 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
                     rings,
                     lanes,
                     leader,
-                    acted: 0,
+                    last_command: 0,
                     rounds: 0,
                     settled: began,
-                    told_ns: 0,
+                    last_account_ns: 0,
                     refused: 0,
                     times: Times::new(leader, began),
                     _handler: PhantomData::<fn(&H)>,
@@ -293,7 +293,7 @@ struct Times {
     /// Delay to the next account; 0 while each batch is timed.
     due_after_ns: u32,
     /// Ends of [`ACCOUNT_ROUNDS`] rounds since a dry one.
-    wet: u32,
+    busy_rounds: u32,
     took: u32,
     least: u32,
     most: u32,
@@ -306,7 +306,7 @@ struct Times {
 impl Times {
     const fn new(leader: bool, began: u64) -> Self {
         let due_after_ns = if leader { 0 } else { u32::MAX };
-        Self { begun_ns: 0, due_after_ns, wet: 0, took: 0, least: u32::MAX, most: 0, counted: began, total: 0 }
+        Self { begun_ns: 0, due_after_ns, busy_rounds: 0, took: 0, least: u32::MAX, most: 0, counted: began, total: 0 }
     }
 
     #[inline(always)]
@@ -325,7 +325,7 @@ impl Times {
             self.least = self.least.min(self.took);
             self.most = self.most.max(self.took);
             // The first end may have followed a dry round.
-            if self.wet > 1 {
+            if self.busy_rounds > 1 {
                 self.due_after_ns = ACCOUNT_NS;
             }
         }
@@ -340,10 +340,10 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     rings: R,
     lanes: &'l L,
     leader: bool,
-    acted: u32,
+    last_command: u32,
     rounds: u64,
     settled: u64,
-    told_ns: u64,
+    last_account_ns: u64,
     refused: u64,
     times: Times,
     _handler: PhantomData<fn(&H)>,
@@ -381,7 +381,7 @@ where
                     if looks {
                         // In flight with the poll of the rings, compared a round later.
                         glance = self.control.glance();
-                    } else if phase == 1 && self.control.is_news(glance, self.acted) {
+                    } else if phase == 1 && self.control.is_news(glance, self.last_command) {
                         if let Some(told) = self.look() {
                             mode = told;
                             active_ns = self.lanes.now_ns();
@@ -435,7 +435,7 @@ where
                     self.settle(active_ns, 0);
                 }
                 if self.leader {
-                    self.times.wet = 0;
+                    self.times.busy_rounds = 0;
                     self.times.due_after_ns = 0;
                 }
                 if mode_of_all == Mode::Drain as u32 && self.rings.waiting() == 0 {
@@ -470,13 +470,13 @@ where
         self.times.count(self.rings.taken(), now_ns);
         let tells = self.rounds.is_multiple_of(ACCOUNT_ROUNDS);
         if tells {
-            self.times.wet = self.times.wet.saturating_add(1);
+            self.times.busy_rounds = self.times.busy_rounds.saturating_add(1);
         }
-        if tells || now_ns.saturating_sub(self.told_ns) >= u64::from(ACCOUNT_NS) {
+        if tells || now_ns.saturating_sub(self.last_account_ns) >= u64::from(ACCOUNT_NS) {
             self.settle(now_ns, 0);
         }
         if self.rings.taken() == self.settled {
-            self.told_ns = now_ns;
+            self.last_account_ns = now_ns;
         }
     }
 
@@ -487,10 +487,10 @@ where
             return Some(Mode::Leave);
         }
         let (sequence, bits) = self.control.command();
-        if sequence == self.acted {
+        if sequence == self.last_command {
             return None;
         }
-        self.acted = sequence;
+        self.last_command = sequence;
         self.settle(self.lanes.now_ns(), 0);
         let obeyed = self.obey(bits);
         // Before a final state: a host that waits for both sees both.
