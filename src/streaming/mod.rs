@@ -29,9 +29,7 @@
 //! # }
 //! ```
 
-mod backoff;
 mod error;
-mod flight;
 mod in_order;
 mod job;
 mod persistent;

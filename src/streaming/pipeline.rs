@@ -1,33 +1,96 @@
-//! [`Run`]: a running job and its chunks in flight. Queued work is not polled: the host reads ahead while it has buffers, then waits for the
-//! oldest chunk. Work requested from a kernel is polled.
+//! [`Run`]: a running job and its chunks in flight.
+//!
+//! A chunk needs a *slot* in device memory and a *staging buffer* in pinned memory. Both come from the streamer, and go back to it when the chunk is done:
+//! the number of slots bounds the device memory, and with the staging buffers the chunks in flight.
+//!
+//! | state | the chunk's staging buffer | its slot | ends when |
+//! |---|---|---|---|
+//! | `Uploading` | read by the upload | written by the upload | the upload is complete |
+//! | `Arrived` | free to reuse, if nothing is downloaded | valid | the kernel has room for a request |
+//! | `Requested` | as before | the kernel's | the kernel has answered |
+//! | `Leaving` | written by the download, if there is a sink | read by the download | all queued operations are complete |
+//!
+//! Work comes in two forms. *Queued* work is an operation on a stream: upload, work and download are queued at once, ordered by events, so a chunk goes from
+//! `Uploading` to `Leaving` in one step. The host reads ahead while it has buffers, then waits for the oldest chunk; nothing is polled. *Requested* work goes
+//! to a persistent kernel by messages: the host polls uploads, answers and downloads, with a back-off.
+//!
+//! INVARIANT: `flights` is in order of `chunk.index`. Requests are made, answers taken and chunks written to the sink in that order, so a later state never
+//! stands before an earlier one: `advance` stops at the first chunk that cannot go on. `done` is the end of the last chunk that the sink has.
+//!
+//! A failure ends the run with [`Interrupted`], whose `done` tells where another run can continue. [`Drop`] then waits for queued work and returns all slots
+//! and buffers to the streamer, except for slots that a kernel may still write: those are lost to the streamer until it is dropped.
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crc32c::crc32c_append;
 
-use super::backoff::Backoff;
-use super::flight::{Flight, State};
 use super::source::fill;
 use super::stage::sealed::Work;
-use super::streamer::Staging;
+use super::streamer::{Slot, Staging};
 use super::{Cause, Chunk, Interrupted, Job, Progress, Streamed, Streamer};
+use crate::backend::Ticket;
 use crate::stream::Pending;
 use crate::{Error, Rejected};
+
+/// A chunk in flight. Its staging buffer and its slot are absent only while an operation that consumes them is being queued.
+struct Flight {
+    chunk: Chunk,
+    staging: Option<Staging>,
+    slot: Option<Slot>,
+    state: State,
+    upload: Option<Ticket>,
+    work: Option<Pending<()>>,
+    download: Option<Ticket>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Uploading,
+    Arrived,
+    Requested,
+    Leaving,
+}
+
+/// Spins, then yields, then sleeps.
+#[derive(Default)]
+struct Backoff(u32);
+
+impl Backoff {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    fn wait(&mut self) {
+        match self.0 {
+            0..64 => std::hint::spin_loop(),
+            64..256 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        self.0 = self.0.saturating_add(1);
+    }
+}
 
 pub(super) struct Run<'r, 'j> {
     streamer: &'r mut Streamer,
     work: Work<'r>,
     job: Job<'j>,
     flights: VecDeque<Flight>,
+    /// Offset of the next chunk to read.
     next: u64,
+    /// End of the range; `None` until a source of unknown length ends.
     end: Option<u64>,
+    /// Number of chunks read.
     read: u64,
+    /// End of the last chunk that is done.
     done: u64,
+    /// Number of chunks done.
     chunks: u64,
     most_under_way: usize,
+    /// Checksums of the bytes read and written.
     sums: [u32; 2],
+    /// The streams are idle and their errors reported, so that the drop needs no wait.
     is_through: bool,
 }
 
@@ -122,6 +185,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.flights.is_empty() && self.end == Some(self.next)
     }
 
+    /// Reads the next chunk and queues its upload. Returns false without a free slot or buffer, and at the end.
     fn load(&mut self) -> Result<bool, Cause> {
         if self.end == Some(self.next) || self.streamer.free.is_empty() {
             return Ok(false);
@@ -181,6 +245,7 @@ impl<'r, 'j> Run<'r, 'j> {
         if matches!(self.work, Work::Requested(_)) { Ok(()) } else { self.queue_last() }
     }
 
+    /// Queues the work on the newest chunk after its upload, then its download.
     fn queue_last(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.back_mut() else { return Ok(()) };
         let work = &self.streamer.work;
@@ -190,7 +255,7 @@ impl<'r, 'j> Run<'r, 'j> {
         if let Work::Queued(queue) = &mut self.work {
             flight.work = Some(queue(&flight.chunk, work)?);
         }
-        // A stage may return another stream's operation.
+        // A stage may return an operation of another stream, which the download must wait for too.
         if let Some(other) = flight.work.as_ref().and_then(Pending::ticket).filter(|ticket| ticket.stream != work.id()) {
             self.streamer.backend().after(other, work.id())?;
         }
@@ -198,10 +263,11 @@ impl<'r, 'j> Run<'r, 'j> {
             slot.used_by(work)?;
         }
         let last = self.flights.len() - 1;
-        self.send_back(last)
+        self.download(last)
     }
 
-    fn send_back(&mut self, index: usize) -> Result<(), Cause> {
+    /// Queues the download, if there is a sink. It is ordered after all uses of the slot.
+    fn download(&mut self, index: usize) -> Result<(), Cause> {
         let Some(flight) = self.flights.get_mut(index) else { return Ok(()) };
         flight.state = State::Leaving;
         if self.job.sink.is_none() {
@@ -218,10 +284,11 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(())
     }
 
+    /// Waits for the operations of the oldest chunk of queued work.
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // Each error is its operation's own.
+        // In order, so that the error returned is the first operation's own, not a consequence in a later one.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -234,6 +301,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
+    /// Moves chunks of requested work on, oldest first; returns true if one has moved.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {
@@ -266,23 +334,23 @@ impl<'r, 'j> Run<'r, 'j> {
                 moved = true;
             }
         }
-        Ok(self.take_answers()? | self.take_leave()? | moved)
+        Ok(self.accept_answers()? | self.finish_downloads()? | moved)
     }
 
-    fn take_answers(&mut self) -> Result<bool, Cause> {
+    fn accept_answers(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(index) = self.flights.iter().position(|flight| flight.state != State::Leaving) {
             let (flight, Work::Requested(kernel)) = (&self.flights[index], &mut self.work) else { break };
             if flight.state != State::Requested || !kernel.answered(&flight.chunk)? {
                 break;
             }
-            self.send_back(index)?;
+            self.download(index)?;
             moved = true;
         }
         Ok(moved)
     }
 
-    fn take_leave(&mut self) -> Result<bool, Cause> {
+    fn finish_downloads(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(flight) = self.flights.front_mut().filter(|flight| flight.state == State::Leaving) {
             let backend = self.streamer.backend();
@@ -341,7 +409,7 @@ impl<'r, 'j> Run<'r, 'j> {
     }
 }
 
-/// Memory that a kernel may use is not reused.
+/// Waits for queued work after a failure. A slot that a kernel may still use is not reused.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         // An unreported error would fail the next job.
