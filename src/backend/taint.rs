@@ -7,6 +7,18 @@
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
 //! Raw addresses in kernels, and memory outside the backend, are not tracked.
+//!
+//! # When operations fail
+//!
+//! CUDA reports a failure of a queued operation when it is queued, or not at all for a certain operation; the table changes at that call. On the simulated
+//! devices an operation fails when it is executed ([`late`](Taints::late)), which may be after its memory was freed and allocated again: frees are ordered
+//! by streams, not by the host. A taint would then hit the new owner. So an allocation whose block waits for earlier work (`ready`) is remembered by
+//! [`reuse`](Taints::reuse) until that work is complete, and a failure of work before `ready` does not taint the block.
+//!
+//! # The counter
+//!
+//! `TAINTED` counts the ranges of all tables of the process. It is changed under a table's lock and read without it: a reader that sees zero skips the table.
+//! This is sound because whoever reads bytes is ordered after the operation that failed to write them, by a wait or by a stream, and so sees its count.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -37,10 +49,13 @@ static TAINTED: AtomicUsize = AtomicUsize::new(0);
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
+    /// Operations fail at execution, so that failures may be later than frees.
     is_late: bool,
+    /// Blocks in reused memory, until their `ready` tickets are complete. Only with `is_late`.
     reused: Mutex<Vec<Reused>>,
 }
 
+/// A block whose memory earlier operations, up to `ready`, may still fail to write for its previous owner.
 #[derive(Debug)]
 struct Reused {
     start: u64,
@@ -77,7 +92,7 @@ impl Taints {
         Self { ranges: Mutex::default(), is_late: true, reused: Mutex::default() }
     }
 
-    /// A previous owner's operation that fails before `ready` does not taint the block.
+    /// Remembers a block in reused memory: a failure of an operation before `ready` is the previous owner's, and does not taint it.
     pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, reached: impl Fn(Ticket) -> bool) {
         if !self.is_late {
             return;
@@ -90,6 +105,8 @@ impl Taints {
         reused.push(Reused { start, end: start.saturating_add(bytes), ready });
     }
 
+    /// Returns true if a failed operation wrote for a previous owner of these bytes. On the stream of `ready`, its number tells; on another stream,
+    /// everything queued before the free precedes `ready`, so while `ready` is not complete the operation may be one of those.
     pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, reached: impl Fn(Ticket) -> bool) -> bool {
         let (start, end) = (place.address(), place.address().saturating_add(bytes));
         self.reused()
@@ -183,6 +200,7 @@ fn insert(ranges: &mut BTreeMap<u64, Tainted>, start: u64, tainted: Tainted) {
     }
 }
 
+/// Removes the bytes from the table; returns what was tainted of them. Ranges that reach beyond are split.
 fn cut(ranges: &mut BTreeMap<u64, Tainted>, start: u64, end: u64) -> Vec<(u64, Tainted)> {
     let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start).map(|(&first, _)| first);
     let firsts: Vec<u64> = before.into_iter().chain(ranges.range(start..end.max(start)).map(|(&first, _)| first)).collect();
