@@ -144,7 +144,9 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
         let visibility = MemoryVisibility::detect(backend, device)?.visibility;
-        strategy.check(visibility, &placement, backend.capabilities(device)?.system_scope)?;
+        let capabilities = backend.capabilities(device)?;
+        let placement = placement.unwrap_or([Placement::default_for(strategy, visibility, &capabilities); 2]);
+        strategy.check(visibility, &placement, capabilities.system_scope)?;
         let kind = if strategy == TransferStrategy::Flagged { RingFlags::FLAGGED } else { RingFlags::SPSC };
         let input = Arc::new(HostRing::new::<I>(backend, device, kind, capacity[0], start)?);
         let output = Arc::new(HostRing::new::<O>(backend, device, kind, capacity[1], start)?);

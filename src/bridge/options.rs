@@ -88,7 +88,7 @@ impl TransferStrategy {
 /// use ringmem_kernels::echo::Echo;
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let placement = [Placement::SPLIT, Placement::DEVICE];
+/// let placement = Some([Placement::SPLIT, Placement::DEVICE]);
 /// let options = Options { placement, ..Options::new(TransferStrategy::Sync) };
 /// let [input, output] = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?.bridge.addresses()?;
 /// assert!(input.own != input.peer && output.own == output.peer); // two headers, and one
@@ -103,13 +103,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The default of bridges and channels: [`SPLIT`](Self::SPLIT), or [`PINNED`](Self::PINNED) if both sides use one ring. The host then polls its
-    /// own memory instead of copying the kernel's index. A bridge without mutually visible pinned memory needs [`DEVICE`](Self::DEVICE).
-    #[must_use]
-    pub const fn default_for(strategy: TransferStrategy) -> Self {
-        if strategy.shares() { Self::PINNED } else { Self::SPLIT }
-    }
-
     /// Device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
     /// Device memory; the index for the host's polls is pinned.
@@ -118,6 +111,17 @@ impl Placement {
     pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
     /// Managed memory.
     pub const UNIFIED: Self = Self { slots: MemoryLocation::Unified, peer_header: None };
+
+    /// Returns the default of bridges and channels: [`PINNED`](Self::PINNED) if both sides use one ring, else [`SPLIT`](Self::SPLIT), with which the host
+    /// polls its own memory instead of copying the kernel's index. Where the host does not see a running kernel's stores, [`DEVICE`](Self::DEVICE).
+    #[must_use]
+    pub const fn default_for(strategy: TransferStrategy, visibility: MemoryVisibility, capabilities: &Capabilities) -> Self {
+        match visibility {
+            _ if strategy.shares() => Self::PINNED,
+            MemoryVisibility::SystemScope if capabilities.system_scope => Self::SPLIT,
+            _ => Self::DEVICE,
+        }
+    }
 }
 
 /// Settings of a bridge.
@@ -137,8 +141,8 @@ impl Placement {
 pub struct Options {
     /// How messages move.
     pub strategy: TransferStrategy,
-    /// Memory of the kernel's input and output rings; shared ones are pinned, with one header.
-    pub placement: [Placement; 2],
+    /// Memory of the kernel's input and output rings; `None` for [`Placement::default_for`] the device. Shared rings are pinned, with one header.
+    pub placement: Option<[Placement; 2]>,
     /// Slots to the device and to the host, powers of two.
     pub capacity: [u64; 2],
     /// First index.
@@ -146,9 +150,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns 1024 slots each way from index 0, placed by [`Placement::default_for`].
+    /// Returns 1024 slots each way from index 0, placed by default.
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
-        Self { strategy, placement: [Placement::default_for(strategy); 2], capacity: [1024; 2], start: 0 }
+        Self { strategy, placement: None, capacity: [1024; 2], start: 0 }
     }
 }

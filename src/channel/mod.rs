@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 use crate::backend::{Backend, Uses};
-use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
+use crate::bridge::{self, Opened, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, HostSide, Launch, SecondHeader, Shared, State};
 use crate::fork::Process;
 use crate::kernel::Persistent;
@@ -177,10 +177,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Some(strategy) => strategy,
             None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &capabilities),
         };
-        let placement = match options.placement {
-            Some(placement) if !strategy.shares() => placement,
-            _ => [Placement::default_for(strategy); 2],
-        };
+        let placement = options.placement.filter(|_| !strategy.shares());
         let capacity = [options.input_capacity, options.output_capacity];
         let bridged = bridge::Options { strategy, placement, capacity, start: options.start };
         let Opened { sender, receiver, bridge } = RingBufferBridge::open(backend, device, &bridged)?;

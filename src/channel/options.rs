@@ -39,7 +39,7 @@ pub struct Options<'a> {
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
     /// suitable kernel.
     pub strategy: Option<TransferStrategy>,
-    /// As [`Builder::placement`](super::Builder::placement); `None` for [`Placement::default_for`] the strategy.
+    /// As [`Builder::placement`](super::Builder::placement); `None` for [`Placement::default_for`] the device.
     pub placement: Option<[Placement; 2]>,
     /// As [`Builder::stuck_after`](super::Builder::stuck_after).
     pub stuck_after: Duration,
@@ -52,7 +52,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Returns the defaults: 1024 slots per ring, placed for the strategy, which is the device's; batches of 128, idle 60 s, indices
+    /// Returns the defaults: 1024 slots per ring, the device's placement and strategy; batches of 128, idle 60 s, indices
     /// from 0, stuck after 1 s, timeout 10 s, no limit of `recv`.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {

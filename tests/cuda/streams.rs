@@ -20,7 +20,7 @@ use crate::rig::{self, Alone, Double, LIMIT, alone};
 
 fn flushed() -> [u64; 3] {
     let (backend, double) = (rig::open(), Double::new());
-    let options = Options { placement: [Placement::DEVICE; 2], capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
+    let options = Options { placement: Some([Placement::DEVICE; 2]), capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
     let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options).expect("a bridge");
     let messages: [Echo; 5] = std::array::from_fn(|number| Echo { words: [number as u64; 8] });
     assert_eq!(sender.push_slice(&messages), Ok(5));
@@ -54,7 +54,8 @@ struct Answers {
 impl Answers {
     fn new() -> Self {
         let backend = rig::open();
-        let options = Options { placement: [Placement::SPLIT; 2], capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
+        let options =
+            Options { placement: Some([Placement::SPLIT; 2]), capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
         let Opened { receiver, bridge, .. } = RingBufferBridge::open(&backend, 0, &options).expect("a bridge");
         let [_, ring] = bridge.addresses().expect("addresses");
         let answers = Self { backend, receiver, bridge, ring };

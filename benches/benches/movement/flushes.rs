@@ -32,7 +32,7 @@ struct Rig {
 impl Rig {
     fn new(capacity: u64) -> Self {
         let backend = backend();
-        let options = Options { placement: [Placement::PINNED; 2], capacity: [capacity, 1], ..Options::new(TransferStrategy::Sync) };
+        let options = Options { placement: Some([Placement::PINNED; 2]), capacity: [capacity, 1], ..Options::new(TransferStrategy::Sync) };
         let Opened { sender, bridge, .. } = RingBufferBridge::open(&backend, 0, &options).expect("a bridge");
         let [input, _] = bridge.addresses().expect("addresses");
         let head = Place::Device(DeviceAddress::new(input.peer + std::mem::offset_of!(ringmem::RingHeader<u64>, consumer) as u64));

@@ -246,7 +246,7 @@ impl<'a> Flush<'a> {
         let lines = vec![Echo { words: [7; 8] }; bytes / size_of::<Echo>()];
         let slots = (lines.len() as u64).next_power_of_two();
         let capacity = if is_back { [1, slots] } else { [slots, 1] };
-        let options = Options { placement: [Placement::DEVICE; 2], capacity, ..Options::new(TransferStrategy::Sync) };
+        let options = Options { placement: Some([Placement::DEVICE; 2]), capacity, ..Options::new(TransferStrategy::Sync) };
         let opened = RingBufferBridge::<Echo, Echo>::open(&rig.backend, 0, &options)?;
         let [input, output] = opened.bridge.addresses()?;
         let index = if is_back {

@@ -91,7 +91,7 @@ struct Rig {
 }
 
 fn options(strategy: TransferStrategy, placement: Placement, capacity: u64) -> Options {
-    Options { placement: [placement; 2], capacity: [capacity; 2], start: u64::MAX - 100, ..Options::new(strategy) }
+    Options { placement: Some([placement; 2]), capacity: [capacity; 2], start: u64::MAX - 100, ..Options::new(strategy) }
 }
 
 fn open(backend: &Arc<HostBackend>, options: &Options) -> Opened<Echo, Echo> {

@@ -94,7 +94,9 @@ fn input_waiting_polls_once_per_interval() {
     for poll_interval_us in [u32::MAX, 1] {
         let strategy = TransferStrategy::DmaPolling { poll_interval_us };
         let backend = backend();
-        let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
+        let mut channel =
+            open(&backend, &Options { strategy: Some(strategy), placement: Some([Placement::DEVICE; 2]), ..Options::new("echo") })
+                .expect("a channel");
         channel.command(Command::PAUSE).expect("it is acted on");
         for id in 0..3 {
             channel.try_send(message(id)).expect("room");
