@@ -7,8 +7,8 @@ use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::spsc::untrusted;
 use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes};
 
+use super::end_lock::{self, EndLock};
 use super::mapping::Place;
-use super::seat::{self, Seat};
 use super::{NoPeer, OwnerState, Side};
 use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
@@ -29,9 +29,9 @@ use crate::{HostWord, RingMessage};
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Producer<T: RingMessage> {
-    // INVARIANT: 'static stands for the lifetime of `hold`, dropped later. No reference to the memory leaves this type.
+    // INVARIANT: 'static stands for the lifetime of `ownership`, dropped later. No reference to the memory leaves this type.
     end: untrusted::Producer<'static, T>,
-    hold: Hold,
+    ownership: Ownership,
 }
 
 /// The consumer's end; a drop closes it.
@@ -52,40 +52,49 @@ pub struct Producer<T: RingMessage> {
 pub struct Consumer<T: RingMessage> {
     // INVARIANT: as in `Producer`.
     end: untrusted::Consumer<'static, T>,
-    hold: Hold,
+    ownership: Ownership,
 }
 
-pub(super) struct Hold {
+/// An owner's claim to its end: the lock, the mapping, and what it knows of the other end's owner.
+///
+/// A leave is read from the owner word at each check. A death needs a system call, which would cost more than a push: one check in 64 makes it, and one in 8
+/// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, a sleeping one at its next wake-up.
+///
+/// Dropping it releases the lock, then wakes the peer, then unmaps: a woken successor finds the end free, and the wait word is still mapped.
+pub(super) struct Ownership {
     side: Side,
-    seat: Seat,
+    lock: EndLock,
     place: Place,
-    looks: Cell<u32>,
-    asked: Cell<Instant>,
+    /// Number of checks of the other end that its word did not decide.
+    checks: Cell<u32>,
+    /// Time of the last system call.
+    checked_at: Cell<Instant>,
+    /// The owner word of a peer known to be dead: it stays dead.
     dead: Cell<Option<u64>>,
     /// The last generation of the other end that is known to have left or died, before this end came or since; 0 for none.
-    gone: Cell<u64>,
+    departed: Cell<u64>,
 }
 
-impl Hold {
+impl Ownership {
     pub fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
-        let seat = Seat::take(file, side)?;
-        let hold = Self {
+        let lock = EndLock::take(file, side)?;
+        let ownership = Self {
             side,
-            seat,
+            lock,
             place: place.clone(),
-            looks: Cell::new(0),
-            asked: Cell::new(Instant::now()),
+            checks: Cell::new(0),
+            checked_at: Cell::new(Instant::now()),
             dead: Cell::new(None),
-            gone: Cell::new(0),
+            departed: Cell::new(0),
         };
         // A peer that left before this end came is not one to wait for: only a successor is.
-        let (word, state) = seat::state(hold.place.header(), side.other(), hold.seat.fd());
+        let (word, state) = end_lock::state(ownership.place.header(), side.other(), ownership.lock.fd());
         if matches!(state, OwnerState::Left | OwnerState::Died) {
-            hold.gone.set(seat::generation_of(word));
+            ownership.departed.set(end_lock::generation_of(word));
         }
         // A predecessor killed while asleep is still counted.
-        hold.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
-        Ok(hold)
+        ownership.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
+        Ok(ownership)
     }
 
     pub const fn place(&self) -> &Place {
@@ -105,50 +114,51 @@ impl Hold {
         }
     }
 
-    fn ring(&self) {
+    fn wake_peer(&self) {
         wake_sleepers(self.wait_words().theirs);
     }
 
     pub fn peer_state(&self) -> OwnerState {
-        seat::state(self.place.header(), self.side.other(), self.seat.fd()).1
+        end_lock::state(self.place.header(), self.side.other(), self.lock.fd()).1
     }
 
     fn peer_generation(&self) -> u64 {
-        seat::generation(self.place.header(), self.side.other())
+        end_lock::generation(self.place.header(), self.side.other())
     }
 
     /// `None` if the last owner has left or died, or none attached.
     fn peer(&self) -> Option<u64> {
-        Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
+        Some(self.peer_generation()).filter(|generation| *generation != self.departed.get())
     }
 
     fn is_disconnected(&self) -> bool {
-        let gone = self.gone();
-        if let Some(word) = gone {
-            self.gone.set(seat::generation_of(word));
+        let departed = self.departed();
+        if let Some(word) = departed {
+            self.departed.set(end_lock::generation_of(word));
         }
-        gone.is_some()
+        departed.is_some()
     }
 
-    fn gone(&self) -> Option<u64> {
+    /// Returns the owner word of a peer that has left or died.
+    fn departed(&self) -> Option<u64> {
         const EVERY: u32 = 64;
-        const LOOK_AT_THE_CLOCK: u32 = 8;
+        const READ_THE_CLOCK: u32 = 8;
         const INTERVAL: Duration = Duration::from_millis(1);
-        let (word, said) = seat::said(self.place.header(), self.side.other());
-        if let Some(said) = said {
-            return (said == OwnerState::Left).then_some(word);
+        let (word, state) = end_lock::closed_state(self.place.header(), self.side.other());
+        if let Some(state) = state {
+            return (state == OwnerState::Left).then_some(word);
         }
         if self.dead.get() == Some(word) {
             return Some(word);
         }
-        let looks = self.looks.get();
-        self.looks.set(looks.wrapping_add(1));
-        let is_due = looks.is_multiple_of(EVERY) || looks.is_multiple_of(LOOK_AT_THE_CLOCK) && self.asked.get().elapsed() >= INTERVAL;
+        let checks = self.checks.get();
+        self.checks.set(checks.wrapping_add(1));
+        let is_due = checks.is_multiple_of(EVERY) || checks.is_multiple_of(READ_THE_CLOCK) && self.checked_at.get().elapsed() >= INTERVAL;
         if !is_due {
             return None;
         }
-        self.asked.set(Instant::now());
-        let (word, state) = seat::state(self.place.header(), self.side.other(), self.seat.fd());
+        self.checked_at.set(Instant::now());
+        let (word, state) = end_lock::state(self.place.header(), self.side.other(), self.lock.fd());
         self.dead.set((state == OwnerState::Died).then_some(word));
         matches!(state, OwnerState::Died | OwnerState::Left).then_some(word)
     }
@@ -172,22 +182,22 @@ impl<E: End> End for Single<'_, E> {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Ownership {
     fn drop(&mut self) {
         // A woken waiter finds the end free; the memory is unmapped last.
-        self.seat.give_up();
-        self.ring();
+        self.lock.release();
+        self.wake_peer();
     }
 }
 
 impl<T: RingMessage> Producer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
-        let hold = Hold::new(file, place, Side::Producer)?;
-        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically, through its ends,
+        let ownership = Ownership::new(file, place, Side::Producer)?;
+        // SAFETY: mapped until `ownership` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically, through its ends,
         // header and region.
         let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
-        let producer = Self { end, hold };
-        producer.hold.ring();
+        let producer = Self { end, ownership };
+        producer.ownership.wake_peer();
         Ok(producer)
     }
 
@@ -245,12 +255,12 @@ impl<T: RingMessage> Producer<T> {
 
 impl<T: RingMessage> Consumer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
-        let hold = Hold::new(file, place, Side::Consumer)?;
+        let ownership = Ownership::new(file, place, Side::Consumer)?;
         // SAFETY: as in `Producer::new`.
         let end = unsafe { untrusted::Consumer::attach(place.base(), place.len())? }.announce();
-        let consumer = Self { end, hold };
+        let consumer = Self { end, ownership };
         // As in `Producer::new`.
-        consumer.hold.ring();
+        consumer.ownership.wake_peer();
         Ok(consumer)
     }
 
@@ -342,13 +352,13 @@ macro_rules! ends {
             /// Returns the state of the other end's owner: a system call, unless it has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
-                self.hold.peer_state()
+                self.ownership.peer_state()
             }
 
             /// Returns the number of the other end's owners so far.
             #[must_use]
             pub fn peer_generation(&self) -> u64 {
-                self.hold.peer_generation()
+                self.ownership.peer_generation()
             }
 
             /// Waits until the other end has an owner; returns its generation.
@@ -361,8 +371,8 @@ macro_rules! ends {
             ///
             /// [`NoPeer`]: no owner attached before the deadline.
             pub fn wait_for_peer(&mut self, how: WaitStrategy, deadline: Option<Instant>) -> Result<u64, NoPeer> {
-                let attached = <Waiting<_>>::sender(Single(&mut *self), how).wait(deadline, |end| end.0.hold.peer().map(Ok::<_, NoPeer>));
-                attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })
+                let attached = <Waiting<_>>::sender(Single(&mut *self), how).wait(deadline, |end| end.0.ownership.peer().map(Ok::<_, NoPeer>));
+                attached.map_err(|_| NoPeer { end: self.ownership.side.other(), state: self.peer_state() })
             }
 
             /// Returns whether the other end's owner has left or died without a successor. Published messages can still be popped.
@@ -370,7 +380,7 @@ macro_rules! ends {
             /// A leave is seen at once; a death by a system call: every 64th call, and every 8th after a millisecond without one.
             #[must_use]
             pub fn is_disconnected(&self) -> bool {
-                self.hold.is_disconnected()
+                self.ownership.is_disconnected()
             }
         }
 
@@ -395,13 +405,13 @@ macro_rules! ends {
                 self.end.wait_words()
             }
             fn is_disconnected(&self) -> bool {
-                self.hold.is_disconnected()
+                self.ownership.is_disconnected()
             }
             fn leave(self, after: impl FnOnce(&HostWord)) {
-                let Self { end, hold } = self;
+                let Self { end, ownership } = self;
                 drop(end);
-                hold.seat.give_up();
-                after(hold.wait_words().theirs);
+                ownership.lock.release();
+                after(ownership.wait_words().theirs);
             }
         }
 

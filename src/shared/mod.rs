@@ -41,16 +41,16 @@
 //! ```
 
 mod end;
+mod end_lock;
 pub(crate) mod mapping;
 mod memory;
 pub(crate) mod private;
-mod seat;
 mod untyped;
 mod view;
 
 pub use end::{Consumer, Producer};
+pub(crate) use end_lock::lock;
 pub use memory::Memory;
-pub(crate) use seat::lock;
 pub use untyped::{MessageFacts, UntypedConsumer, UntypedProducer};
 pub use view::{Figures, View};
 
@@ -70,7 +70,7 @@ pub use view::{Figures, View};
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {} attached before the deadline: {}", end.name(), state.said())]
+#[error("no {} attached before the deadline: {}", end.name(), state.text())]
 pub struct NoPeer {
     /// The other end.
     pub end: Side,
@@ -123,7 +123,7 @@ pub enum OwnerState {
 }
 
 impl OwnerState {
-    const fn said(self) -> &'static str {
+    const fn text(self) -> &'static str {
         match self {
             Self::NotYet => "none has attached yet",
             Self::Alive => "one attached just after the deadline",

@@ -7,9 +7,9 @@ use std::os::fd::BorrowedFd;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::{MAGIC, RingFlags};
 
-use super::end::Hold;
+use super::end::Ownership;
 use super::mapping::Place;
-use super::{OwnerState, Side, seat};
+use super::{OwnerState, Side, end_lock};
 use crate::wait::wake_sleepers;
 use crate::{RingHeader, Word};
 
@@ -73,12 +73,12 @@ struct Untyped {
     index: u64,
     /// INVARIANT: `used` accepted it with `index`.
     seen: u64,
-    hold: Hold,
+    ownership: Ownership,
     facts: MessageFacts,
 }
 
 struct Slots {
-    // INVARIANT: `capacity * size` bytes from here are in the mapping, which `hold` keeps; the first is aligned to 128.
+    // INVARIANT: `capacity * size` bytes from here are in the mapping, which `ownership` keeps; the first is aligned to 128.
     base: NonNull<u8>,
     // INVARIANT: a power of two.
     capacity: u64,
@@ -169,27 +169,27 @@ impl Slots {
 
 impl Untyped {
     fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
-        let hold = Hold::new(file, place, side)?;
+        let ownership = Ownership::new(file, place, side)?;
         let (slots, facts) = Slots::find(place)?;
         let header = place.header();
         let (head, tail) = (header.consumer.head.load_acquire(), header.producer.tail.load_acquire());
         used(head, tail, slots.capacity).map_err(AttachError::Corrupt)?;
         let (index, seen) = if side == Side::Producer { (tail, head) } else { (head, tail) };
-        seat::open(header, side);
-        let end = Self { slots, index, seen, hold, facts };
+        end_lock::open(header, side);
+        let end = Self { slots, index, seen, ownership, facts };
         // A predecessor may have died before its wake-up.
         end.wake();
         Ok(end)
     }
 
     fn wake(&self) {
-        wake_sleepers(self.hold.wait_words().theirs);
+        wake_sleepers(self.ownership.wait_words().theirs);
     }
 }
 
 impl Drop for Untyped {
     fn drop(&mut self) {
-        seat::close(self.hold.place().header(), self.hold.side());
+        end_lock::close(self.ownership.place().header(), self.ownership.side());
     }
 }
 
@@ -221,7 +221,7 @@ impl UntypedProducer {
         if count > 0 {
             self.0.index = self.0.index.wrapping_add(count);
             // SYNC POINT: slot published. Pairs with the consumer's refresh.
-            self.0.hold.place().header().producer.tail.store_release(self.0.index);
+            self.0.ownership.place().header().producer.tail.store_release(self.0.index);
             self.0.wake();
         }
         Ok(count)
@@ -230,7 +230,7 @@ impl UntypedProducer {
     /// As [`Producer::refresh`](super::Producer::refresh).
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot released. Pairs with the consumer's release.
-        let head = self.0.hold.place().header().consumer.head.load_acquire();
+        let head = self.0.ownership.place().header().consumer.head.load_acquire();
         let used = used(head, self.0.index, self.0.slots.capacity)?;
         self.0.seen = head;
         Ok(self.0.slots.capacity - used)
@@ -272,7 +272,7 @@ impl UntypedConsumer {
         if count > 0 {
             self.0.index = self.0.index.wrapping_add(count);
             // SYNC POINT: slot released. Pairs with the producer's refresh.
-            self.0.hold.place().header().consumer.head.store_release(self.0.index);
+            self.0.ownership.place().header().consumer.head.store_release(self.0.index);
             self.0.wake();
         }
     }
@@ -280,7 +280,7 @@ impl UntypedConsumer {
     /// As [`Consumer::refresh`](super::Consumer::refresh).
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot published. Pairs with the producer's push.
-        let tail = self.0.hold.place().header().producer.tail.load_acquire();
+        let tail = self.0.ownership.place().header().producer.tail.load_acquire();
         let used = used(self.0.index, tail, self.0.slots.capacity)?;
         self.0.seen = tail;
         Ok(used)
@@ -311,7 +311,7 @@ macro_rules! both {
             /// As [`Producer::peer_state`](super::Producer::peer_state).
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
-                self.0.hold.peer_state()
+                self.0.ownership.peer_state()
             }
         }
 

@@ -10,7 +10,7 @@ use ringmem_layouts::region::{self, MAX_ENTRIES, Plan, RegionEntry, kind};
 
 use super::mapping::{Mapping, Place};
 use super::memory::region_abi;
-use super::{OwnerState, Side, private, seat};
+use super::{OwnerState, Side, end_lock, private};
 use crate::dump::Indices;
 use crate::{HostWord, RegionHeader, Result, Word};
 
@@ -109,8 +109,8 @@ impl View {
             head = Word::load(&header.consumer.head);
         }
         let owner = |side: Side| {
-            let (word, state) = seat::state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
-            (state, seat::generation_of(word))
+            let (word, state) = end_lock::state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
+            (state, end_lock::generation_of(word))
         };
         let (producer, consumer) = (owner(Side::Producer), owner(Side::Consumer));
         Ok(Figures { indices: Indices { head, tail, capacity }, slot_size, producer, consumer })

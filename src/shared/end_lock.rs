@@ -1,4 +1,21 @@
-//! [`Seat`]: ownership of an end, by a lock on one byte of the file, with its own open file description.
+//! [`EndLock`]: ownership of an end, and whether the other end's owner is alive.
+//!
+//! An owner holds a lock on one byte of the ring's file, by an open file description of its own: no other description has the lock, and the system releases
+//! it when the owner's process ends, however it ends. The lock cannot tell a leave from a death, or one owner from the next. The owner word of the ring's
+//! header does: a generation, counted up by each owner, and in the low two bits the state that the owner has stored.
+//!
+//! | generation and state in the word | lock | [`OwnerState`] |
+//! |---|---|---|
+//! | `NOBODY`: no owner so far | - | `NotYet` |
+//! | `CLOSED`: the last owner has left | - | `Left` |
+//! | `OPEN` | held | `Alive` |
+//! | `OPEN` | free, and the word is unchanged after that query | `Died` |
+//!
+//! An owner takes the lock, then stores `OPEN`; it stores `CLOSED`, then releases the lock. So the word is written by the holder of the lock only. An
+//! observer loads the word, queries the lock, and loads the word again: without the second load, an owner that closes the end between load and query would
+//! seem dead. A word that has changed is judged again; after eight changes, each by a new owner, the end counts as alive.
+//!
+//! A hostile peer can write anything into its word. That only makes this end wait, or find it disconnected.
 
 use std::format;
 use std::io;
@@ -16,8 +33,8 @@ const NOBODY: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 
-/// Held until dropped or until its process ends.
-pub(super) struct Seat {
+/// The lock of one end, held until it is dropped or its process ends.
+pub(super) struct EndLock {
     fd: OwnedFd,
     side: Side,
 }
@@ -59,7 +76,7 @@ impl Side {
     }
 }
 
-impl Seat {
+impl EndLock {
     pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
         // A duplicate descriptor would share the original's locks.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -76,15 +93,16 @@ impl Seat {
         self.fd.as_fd()
     }
 
-    pub fn give_up(&self) {
+    /// Releases the lock before the drop, for example so that a waiter that is woken next finds it free.
+    pub fn release(&self) {
         // Closing also releases it, except while a child is between `fork` and `exec`.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side.byte());
     }
 }
 
-impl Drop for Seat {
+impl Drop for EndLock {
     fn drop(&mut self) {
-        self.give_up();
+        self.release();
     }
 }
 
@@ -100,6 +118,7 @@ fn unopened(path: &str, errno: Errno) -> Error {
     Error::of_file("open", path.as_ref(), io::Error::new(answer.kind(), format!("{answer}: {why}")))
 }
 
+/// Returns the owner word, and the state that it and the lock show. A system call, unless the end is closed.
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
     state_by(|| owner.load_acquire(), side, file)
@@ -128,16 +147,16 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
     (word, OwnerState::Alive)
 }
 
-/// The caller holds the lock.
+/// Stores that the end has a new owner, who holds the lock.
 pub(super) fn open(header: &RingHeader<HostWord>, side: Side) {
     let owner = side.owner(header);
     Word::store(owner, (Word::load(owner) & !STATE).wrapping_add(STATE + 1) | OPEN);
 }
 
-/// The caller holds the lock.
+/// Stores that the owner, who still holds the lock, has left.
 pub(super) fn close(header: &RingHeader<HostWord>, side: Side) {
     let owner = side.owner(header);
-    // SYNC POINT: end closed. Pairs with `state` and `said`.
+    // SYNC POINT: end closed. Pairs with `state` and `closed_state`.
     owner.store_release(Word::load(owner) & !STATE | CLOSED);
 }
 
@@ -149,15 +168,15 @@ pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }
 
-/// Without a system call; `None` for an owner that has not closed the end.
-pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
+/// Returns the owner word, and the state if it shows one by itself: without a system call; `None` for an end that is open.
+pub(super) fn closed_state(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
-    let said = match word & STATE {
+    let state = match word & STATE {
         NOBODY => Some(OwnerState::NotYet),
         CLOSED => Some(OwnerState::Left),
         _ => None,
     };
-    (word, said)
+    (word, state)
 }
 
 pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
