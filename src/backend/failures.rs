@@ -1,65 +1,116 @@
+//! [`Failures`] of a stream's operations, and [`Ended`] streams that still have some to report.
+//!
+//! Each failure is reported to one waiter, with its error. Later waiters for the same operation learn that it failed ([`Failures::have`]), not why. A stream
+//! that is closed before its failures are reported is kept for the holders of its tickets.
+
 use core::ops::RangeInclusive;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
+use super::StreamId;
 use crate::{Error, Result};
 
-/// Runs of reported failures. Beyond that, the two oldest are merged: a success may then count as a failure, never the reverse.
-const MOST: usize = 256;
+/// Runs of reported failures that a stream keeps. Beyond that, the two oldest are merged: a success may then count as a failure, never the reverse.
+const REPORTED_RUNS: usize = 256;
 
 /// Each error is reported once; its number is kept.
 #[derive(Default)]
 pub(super) struct Failures {
-    untold: Vec<(u64, Error)>,
+    unreported: Vec<(u64, Error)>,
     /// First and last of each run, in order.
-    told: Vec<(u64, u64)>,
+    reported: Vec<(u64, u64)>,
 }
 
 impl Failures {
     /// The number is new.
     pub fn add(&mut self, number: u64, error: Error) {
-        let behind = self.untold.partition_point(|&(failed, _)| failed < number);
-        self.untold.insert(behind, (number, error));
+        let behind = self.unreported.partition_point(|&(failed, _)| failed < number);
+        self.unreported.insert(behind, (number, error));
     }
 
     /// The range's others count as reported.
-    pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
-        let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
-        let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
+    pub fn report(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
+        let begin = self.unreported.partition_point(|(failed, _)| failed < numbers.start());
+        let end = self.unreported.partition_point(|(failed, _)| failed <= numbers.end());
         let mut first = Ok(());
-        let Self { untold, told } = self;
-        for (number, error) in untold.drain(begin..end) {
+        let Self { unreported, reported } = self;
+        for (number, error) in unreported.drain(begin..end) {
             first = first.and(Err(error));
-            remember(told, number);
+            remember(reported, number);
         }
         first
     }
 
     pub fn have(&self, number: u64) -> bool {
-        let behind = self.told.partition_point(|&(first, _)| first <= number);
-        let told = behind.checked_sub(1).and_then(|run| self.told.get(run));
-        told.is_some_and(|&(_, last)| number <= last) || self.untold.binary_search_by_key(&number, |&(failed, _)| failed).is_ok()
+        let behind = self.reported.partition_point(|&(first, _)| first <= number);
+        let reported = behind.checked_sub(1).and_then(|run| self.reported.get(run));
+        reported.is_some_and(|&(_, last)| number <= last) || self.unreported.binary_search_by_key(&number, |&(failed, _)| failed).is_ok()
     }
 
-    pub fn untold(&self) -> u64 {
-        self.untold.len() as u64
+    pub fn unreported(&self) -> u64 {
+        self.unreported.len() as u64
     }
 }
 
-fn remember(told: &mut Vec<(u64, u64)>, number: u64) {
-    let behind = told.partition_point(|&(first, _)| first <= number);
-    told.insert(behind, (number, number));
-    told.dedup_by(|next, run| {
+fn remember(reported: &mut Vec<(u64, u64)>, number: u64) {
+    let behind = reported.partition_point(|&(first, _)| first <= number);
+    reported.insert(behind, (number, number));
+    reported.dedup_by(|next, run| {
         let joins = next.0 <= run.1.saturating_add(1);
         if joins {
             run.1 = run.1.max(next.1);
         }
         joins
     });
-    if told.len() > MOST {
-        let (first, _) = told.remove(0);
-        if let Some(oldest) = told.first_mut() {
+    if reported.len() > REPORTED_RUNS {
+        let (first, _) = reported.remove(0);
+        if let Some(oldest) = reported.first_mut() {
             oldest.0 = first;
         }
+    }
+}
+
+/// An older stream's waiters succeed; its failures count as unreported.
+const ENDED_STREAMS: usize = 64;
+
+pub(super) trait HasUnreported {
+    fn unreported(&self) -> u64;
+}
+
+pub(super) struct Ended<Q> {
+    queues: Mutex<VecDeque<(StreamId, Arc<Q>)>>,
+}
+
+impl<Q> Default for Ended<Q> {
+    fn default() -> Self {
+        Self { queues: Mutex::default() }
+    }
+}
+
+impl<Q: HasUnreported> Ended<Q> {
+    /// Returns the number of forgotten failures.
+    pub fn keep(&self, id: StreamId, queue: Arc<Q>) -> u64 {
+        let mut queues = self.queues();
+        queues.retain(|(_, queue)| queue.unreported() > 0);
+        if queue.unreported() == 0 {
+            return 0;
+        }
+        let oldest = if queues.len() < ENDED_STREAMS { None } else { queues.pop_front() };
+        queues.push_back((id, queue));
+        oldest.map_or(0, |(_, queue)| queue.unreported())
+    }
+
+    pub fn get(&self, id: StreamId) -> Option<Arc<Q>> {
+        self.queues().iter().find(|(ended, _)| *ended == id).map(|(_, queue)| Arc::clone(queue))
+    }
+
+    pub fn unreported(&self) -> u64 {
+        self.queues().iter().map(|(_, queue)| queue.unreported()).sum()
+    }
+
+    fn queues(&self) -> MutexGuard<'_, VecDeque<(StreamId, Arc<Q>)>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,8 +124,8 @@ mod tests {
         failures
     }
 
-    fn told(failures: &mut Failures, numbers: RangeInclusive<u64>) -> Option<u64> {
-        failures.tell(numbers).err().map(|error| match error {
+    fn reported(failures: &mut Failures, numbers: RangeInclusive<u64>) -> Option<u64> {
+        failures.report(numbers).err().map(|error| match error {
             Error::Injected { number, .. } => number,
             error => panic!("{error}"),
         })
@@ -83,14 +134,14 @@ mod tests {
     #[test]
     fn a_failure_is_reported_at_most_once_and_remembered() {
         let mut failures = failed([2, 3, 5, 8, 9]);
-        assert_eq!(told(&mut failures, 5..=5), Some(5));
-        assert_eq!(told(&mut failures, 5..=5), None);
-        assert_eq!(told(&mut failures, 9..=9), Some(9));
-        assert_eq!(told(&mut failures, 4..=8), Some(8));
-        assert_eq!((failures.untold(), failures.told.as_slice()), (2, &[(5, 5), (8, 9)][..]));
-        assert_eq!(told(&mut failures, 0..=9), Some(2), "and 3 with it");
-        assert_eq!(told(&mut failures, 3..=3), None);
-        assert_eq!((failures.untold(), failures.told.as_slice()), (0, &[(2, 3), (5, 5), (8, 9)][..]));
+        assert_eq!(reported(&mut failures, 5..=5), Some(5));
+        assert_eq!(reported(&mut failures, 5..=5), None);
+        assert_eq!(reported(&mut failures, 9..=9), Some(9));
+        assert_eq!(reported(&mut failures, 4..=8), Some(8));
+        assert_eq!((failures.unreported(), failures.reported.as_slice()), (2, &[(5, 5), (8, 9)][..]));
+        assert_eq!(reported(&mut failures, 0..=9), Some(2), "and 3 with it");
+        assert_eq!(reported(&mut failures, 3..=3), None);
+        assert_eq!((failures.unreported(), failures.reported.as_slice()), (0, &[(2, 3), (5, 5), (8, 9)][..]));
         assert!((0..12).filter(|&number| failures.have(number)).eq([2, 3, 5, 8, 9]));
     }
 
@@ -103,14 +154,14 @@ mod tests {
     #[test]
     fn many_failures_use_bounded_memory() {
         let mut failures = failed((1..=10_000).map(|number| number * 2));
-        assert_eq!(told(&mut failures, 0..=u64::MAX), Some(2));
-        assert_eq!(failures.told.len(), MOST);
+        assert_eq!(reported(&mut failures, 0..=u64::MAX), Some(2));
+        assert_eq!(failures.reported.len(), REPORTED_RUNS);
         assert!((1..=10_000).all(|number| failures.have(number * 2)));
         let exact = (0..20_001).filter(|&number| number % 2 == 1 && !failures.have(number));
-        assert_eq!(exact.count(), MOST, "between the newest, and before the first");
+        assert_eq!(exact.count(), REPORTED_RUNS, "between the newest, and before the first");
         // A broken stream's failures are one run.
         let mut failures = failed(1..=10_000);
-        assert_eq!(told(&mut failures, 0..=u64::MAX), Some(1));
-        assert_eq!(failures.told, [(1, 10_000)]);
+        assert_eq!(reported(&mut failures, 0..=u64::MAX), Some(1));
+        assert_eq!(failures.reported, [(1, 10_000)]);
     }
 }

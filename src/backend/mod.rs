@@ -12,7 +12,6 @@ mod capabilities;
 mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod ended;
 mod failures;
 pub(crate) mod fill;
 pub mod host;

@@ -6,7 +6,7 @@ use std::thread;
 
 use ringmem_layouts::{Abi, Image};
 
-use super::queue::{Lasts, Queue};
+use super::queue::{Length, Queue};
 use super::{CudaBackend, process};
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Place, Prefetch, Request, StreamId, Taints, Ticket, Uses,
@@ -112,12 +112,12 @@ unsafe impl Backend for CudaBackend {
         let queue = self.shared.stream(stream)?;
         let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.reached(ticket.number)) else { return Ok(()) };
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
-        let lasts = if other.may_last() { Lasts::Wait } else { Lasts::Bytes(0) };
+        let length = if other.may_be_unbounded() { Length::Wait } else { Length::Bytes(0) };
         let wait = |stream| {
             // SAFETY: both are live.
             unsafe { self.shared.calls().cuStreamWaitEvent(stream, event.handle(), 0) }
         };
-        queue.push(lasts, None, |making| making.call(wait)).map(drop)
+        queue.push(length, None, |op| op.call(wait)).map(drop)
     }
 
     fn mark(&self, stream: StreamId) -> Result<Ticket> {
@@ -134,7 +134,7 @@ unsafe impl Backend for CudaBackend {
         }
         let shared = &self.shared;
         let Some(queue) = shared.remembered(ticket.stream) else { return Ok(true) };
-        let outcome = queue.wait(ticket.number, timeout, shared.moments.has(ticket));
+        let outcome = queue.wait(ticket.number, timeout, shared.timing_events.has(ticket));
         if !matches!(outcome, Ok(false)) {
             self.shared.tidy();
         }
@@ -186,7 +186,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
-        self.shared.record_moment(stream).map(Some)
+        self.shared.record_timing(stream).map(Some)
     }
 
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
@@ -197,7 +197,7 @@ unsafe impl Backend for CudaBackend {
         if !process::is_home() {
             return;
         }
-        self.shared.forget_moment(ticket);
+        self.shared.forget_timing(ticket);
     }
 
     fn defers_free(&self, block: &Block) -> bool {

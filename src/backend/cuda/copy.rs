@@ -11,10 +11,10 @@ use core::ptr::NonNull;
 use cudarc::driver::sys::CUstream;
 
 use super::Shared;
+use super::completion_count::{CompletionCount, Route};
 use super::device::Device;
 use super::process;
-use super::queue::{Lasts, Making, Queue};
-use super::tally::{Done, Way};
+use super::queue::{Length, OpBuilder, Queue};
 use crate::Result;
 use crate::backend::bytes::{is_word, moved};
 use crate::backend::ranges::Found;
@@ -23,7 +23,7 @@ use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 pub(super) struct Ends {
     pub to: Found,
     pub from: Found,
-    pub way: Way,
+    pub route: Route,
 }
 
 impl Ends {
@@ -31,8 +31,8 @@ impl Ends {
         [&self.to, &self.from].iter().any(|end| end.location == MemoryLocation::Host)
     }
 
-    pub fn done(&self, bytes: u64) -> Done {
-        Done::copy(self.way, self.is_pageable(), bytes)
+    pub fn done(&self, bytes: u64) -> CompletionCount {
+        CompletionCount::copy(self.route, self.is_pageable(), bytes)
     }
 }
 
@@ -50,15 +50,15 @@ impl Shared {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        let way = match (self.is_far(&from)?, self.is_far(&to)?) {
-            (false, false) => Way::Host,
-            (false, true) => Way::Up,
-            (true, false) => Way::Down,
-            (true, true) if from.device == to.device => Way::Device,
-            (true, true) if self.reach_each_other(from.device, to.device) => Way::Peer,
-            (true, true) => Way::Staged,
+        let route = match (self.is_far(&from)?, self.is_far(&to)?) {
+            (false, false) => Route::Host,
+            (false, true) => Route::Up,
+            (true, false) => Route::Down,
+            (true, true) if from.device == to.device => Route::Device,
+            (true, true) if self.reach_each_other(from.device, to.device) => Route::Peer,
+            (true, true) => Route::Staged,
         };
-        Ok(Ends { to, from, way })
+        Ok(Ends { to, from, route })
     }
 
     /// True if only the driver may access the memory.
@@ -71,16 +71,16 @@ impl Shared {
     }
 
     pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
-        let Ends { to, from, way } = ends;
+        let Ends { to, from, route } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
         // SAFETY: both ends live for this many bytes until complete: found, or the caller's promise. A host end has its host address.
         unsafe {
-            match way {
-                Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
-                Way::Down => calls.cuMemcpyDtoHAsync_v2(to.place.as_ptr().cast(), source, bytes, stream),
-                Way::Device => calls.cuMemcpyDtoDAsync_v2(target, source, bytes, stream),
-                Way::Peer | Way::Staged => {
+            match route {
+                Route::Host | Route::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
+                Route::Down => calls.cuMemcpyDtoHAsync_v2(to.place.as_ptr().cast(), source, bytes, stream),
+                Route::Device => calls.cuMemcpyDtoDAsync_v2(target, source, bytes, stream),
+                Route::Peer | Route::Staged => {
                     let [to, from] = [self.device(to.device)?.context(), self.device(from.device)?.context()];
                     calls.cuMemcpyPeerAsync(target, to.0, source, from.0, bytes, stream)
                 }
@@ -96,20 +96,20 @@ impl Shared {
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
         let word = is_word(address(&ends.to), address(&ends.from), copy.bytes);
-        match ends.way {
-            Way::Host => {
+        match ends.route {
+            Route::Host => {
                 drain();
                 // SAFETY: this many bytes: checked, or promised. No overlap, no access but as one word: the caller's promise.
                 unsafe { moved(ends.to.place, ends.from.place, bytes) };
                 drain();
             }
-            Way::Up if word => self.device(ends.to.device)?.now(|lane| {
+            Route::Up if word => self.device(ends.to.device)?.now(|lane| {
                 // SAFETY: the caller's promise; this thread's word.
                 unsafe { moved(lane.word().cast(), ends.from.place, bytes) };
                 // SAFETY: a live device word; the lane's lives until synchronised.
                 unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word().as_ptr().cast(), bytes, lane.stream()) }
             })?,
-            Way::Down if word => self.device(ends.from.device)?.now(|lane| {
+            Route::Down if word => self.device(ends.from.device)?.now(|lane| {
                 // SAFETY: as above.
                 unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
                 // SAFETY: the lane's own stream.
@@ -119,7 +119,7 @@ impl Shared {
                 Ok(())
             })?,
             _ => {
-                let home = self.device(if ends.way == Way::Up { ends.to.device } else { ends.from.device })?;
+                let home = self.device(if ends.route == Route::Up { ends.to.device } else { ends.from.device })?;
                 home.now(|lane| self.issue(&ends, bytes, home, lane.stream()))?;
             }
         }
@@ -135,18 +135,18 @@ impl Shared {
         let queue = self.stream(on)?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
-        self.write_queued(&queue, on, (copy.to, &ends.to, copy.bytes), ends.done(copy.bytes), |making| {
+        self.write_queued(&queue, on, (copy.to, &ends.to, copy.bytes), ends.done(copy.bytes), |op| {
             let calls = queue.device.calls;
-            let by_host = ends.way == Way::Host || ends.is_pageable();
-            if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.way == Way::Host && ends.is_pageable()) {
-                return making.call(|stream| self.issue(&ends, bytes, &queue.device, stream));
+            let by_host = ends.route == Route::Host || ends.is_pageable();
+            if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.route == Route::Host && ends.is_pageable()) {
+                return op.call(|stream| self.issue(&ends, bytes, &queue.device, stream));
             }
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
-            if ends.way == Way::Host {
+            if ends.route == Route::Host {
                 // SAFETY: as in `copy_at_once`, until complete.
-                return self.host(making, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
+                return self.host(op, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
             }
-            self.copy_staged(making, &queue, &ends, bytes)
+            self.copy_staged(op, &queue, &ends, bytes)
         })
     }
 
@@ -155,13 +155,13 @@ impl Shared {
         queue: &Queue,
         on: StreamId,
         (to, found, bytes): (Place, &Found, u64),
-        done: Done,
-        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
+        done: CompletionCount,
+        make: impl FnOnce(&mut OpBuilder<'_>) -> Result<()>,
     ) -> Result<Ticket> {
         let taints = self.ranges.taints();
-        let number = queue.push(Lasts::Bytes(bytes), Some(done), |making| {
-            let made = make(making);
-            match (&made, making.failed()) {
+        let number = queue.push(Length::Bytes(bytes), Some(done), |op| {
+            let made = make(op);
+            match (&made, op.failed()) {
                 (Ok(()), _) => taints.remove(to, bytes),
                 (Err(error), Some(number)) if !found.in_no_range => taints.add(to, bytes, Ticket { stream: on, number }, error),
                 (Err(_), _) => {}

@@ -275,7 +275,7 @@ impl Drop for Device {
         }
         self.stagings.give_back();
         self.words.give_back();
-        self.events.give_back();
+        self.events.destroy();
         drop(self.pool.take());
         // SAFETY: retained once, by `open`.
         let _ = unsafe { self.calls.cuDevicePrimaryCtxRelease_v2(self.handle) };

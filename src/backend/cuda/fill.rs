@@ -7,10 +7,10 @@ use core::ptr::NonNull;
 use cudarc::driver::sys::CUstream;
 
 use super::Shared;
+use super::completion_count::CompletionCount;
 use super::copy::{Spot, address};
 use super::device::Device;
 use super::process;
-use super::tally::Done;
 use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;
@@ -42,7 +42,7 @@ impl Shared {
             unsafe { filled(found.place, fill) };
         }
         self.ranges.taints().remove(fill.to, fill.bytes());
-        Done::fill(fill.bytes()).count(&self.counts);
+        CompletionCount::fill(fill.bytes()).count(&self.counts);
         Ok(())
     }
 
@@ -53,14 +53,14 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.target(fill)?;
         let is_far = self.is_far(&found)?;
-        self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), Done::fill(fill.bytes()), |making| {
+        self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), CompletionCount::fill(fill.bytes()), |op| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
                 // SAFETY: as in `fill_at_once`, until complete.
-                return self.host(making, queue.handle(), move || unsafe { filled(spot.get(), &fill) });
+                return self.host(op, queue.handle(), move || unsafe { filled(spot.get(), &fill) });
             }
-            let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
-            spread(&queue.device, fill, address(&found), pattern, |call| making.call(call))
+            let pattern = Pattern::of(&queue.device, fill, address(&found), || op.word())?;
+            spread(&queue.device, fill, address(&found), pattern, |call| op.call(call))
         })
     }
 }

@@ -10,12 +10,12 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use super::Shared;
 use super::call::Handle;
 use super::code::number;
+use super::completion_count::CompletionCount;
 use super::device::Device;
 use super::facts::LARGEST_ALIGN;
 use super::pieces::{locked, shift};
 use super::process;
-use super::queue::Lasts;
-use super::tally::Done;
+use super::queue::Length;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
@@ -123,8 +123,8 @@ impl Shared {
             None => home.now(|lane| take(lane.stream())).map(|()| None),
             Some(on) => {
                 let queue = self.stream(on)?;
-                let lasts = Lasts::Bytes(if is_zeroed { bytes as u64 } else { 0 });
-                queue.push(lasts, None, |making| making.call(&mut take)).map(|number| Some(Ticket { stream: on, number }))
+                let length = Length::Bytes(if is_zeroed { bytes as u64 } else { 0 });
+                queue.push(length, None, |op| op.call(&mut take)).map(|number| Some(Ticket { stream: on, number }))
             }
         };
         match outcome {
@@ -181,16 +181,16 @@ impl Shared {
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
         let (true, true, Ok(bound)) = (is_pool, queue.device.ordinal == home.ordinal, home.bind()) else { return false };
         let state = queue.state();
-        if queue.lasting.load(Relaxed) > last.number {
+        if queue.last_unbounded.load(Relaxed) > last.number {
             return false;
         }
         // Afterwards another thread may get the address.
         let Some(range) = self.ranges.remove(block) else { return false };
         let address = block.address();
-        let done = Done::free(range.bytes());
-        let queued = queue.push_bound(&bound, state, None, Lasts::Bytes(0), Some(done), |making| {
+        let done = CompletionCount::free(range.bytes());
+        let queued = queue.push_bound(&bound, state, None, Length::Bytes(0), Some(done), |op| {
             // SAFETY: from the pool, freed once, after the last use.
-            making.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
+            op.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
         });
         if queued.is_err() {
             self.ranges.insert(address, range);

@@ -27,6 +27,7 @@
 mod backend;
 mod call;
 mod code;
+mod completion_count;
 mod copy;
 mod deferred;
 mod device;
@@ -35,24 +36,20 @@ mod driver_pool;
 mod event;
 mod facts;
 mod fill;
-mod functions;
 mod interop;
 mod launching;
 mod memory;
 mod module;
-mod moment;
 mod peers;
 mod pieces;
 mod prefetch;
 mod process;
-mod progress;
 mod publish;
 mod queue;
 mod ranges;
 mod recent;
 mod residents;
 mod staged;
-mod tally;
 mod warm;
 mod watch;
 
@@ -72,16 +69,16 @@ pub use cudarc;
 use self::call::Calls;
 use self::deferred::Deferred;
 use self::device::Device;
+use self::event::TimingEvents;
 use self::launching::Launching;
 use self::memory::Owner;
 use self::module::Loaded;
-use self::moment::Moments;
 use self::queue::Queue;
 use self::ranges::Ranges;
 use self::recent::Numbered;
 use self::watch::Watch;
 use crate::backend::counters::Counts;
-use crate::backend::ended::Ended;
+use crate::backend::failures::Ended;
 use crate::backend::host::{self, pinned::Budget};
 use crate::backend::{ModuleId, StreamId, Ticket, Uses};
 use crate::{Error, Result};
@@ -120,7 +117,7 @@ struct Shared {
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
-    moments: Moments,
+    timing_events: TimingEvents,
     deferred: Deferred,
     launching: Launching,
     watch: Watch,
@@ -195,7 +192,7 @@ impl CudaBackend {
             closing: AtomicUsize::new(0),
             images: Mutex::default(),
             modules: Numbered::default(),
-            moments: Moments::default(),
+            timing_events: TimingEvents::default(),
             deferred: Deferred::default(),
             launching: Launching::default(),
             watch: Watch::default(),
@@ -223,7 +220,7 @@ impl CudaBackend {
         }
         self.shared.tidy();
         let counters = self.shared.counts.read();
-        Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
+        Counters { unreported: counters.unreported + self.shared.ended.unreported(), ..counters }
     }
 
     /// Returns the number of pending frees and kept values.
@@ -341,8 +338,8 @@ impl Drop for CudaBackend {
             }
         }
         let queues = shared.queues();
-        let has_left = queues.iter().all(|queue| queue.settles(LEAVING));
-        let is_left = !(has_left && queues.iter().all(|queue| queue.settle()));
+        let has_left = queues.iter().all(|queue| queue.kernels_end_within(LEAVING));
+        let is_left = !(has_left && queues.iter().all(|queue| queue.wait_for_all()));
         shared.tidy();
         if !is_left {
             let opened = std::mem::take(&mut *shared.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
@@ -354,7 +351,7 @@ impl Drop for CudaBackend {
             } else {
                 let _bound = device.bind();
                 shared.unload_all(device);
-                shared.moments.give_back(device);
+                shared.timing_events.destroy(device);
             }
         }
     }

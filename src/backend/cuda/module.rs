@@ -24,7 +24,7 @@ use ringmem_layouts::{Abi, Image};
 use super::Shared;
 use super::call::{Calls, Handle};
 use super::device::Device;
-use super::queue::Lasts;
+use super::queue::Length;
 use super::recent::{Recent, Remembered};
 use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
@@ -125,7 +125,7 @@ impl Shared {
                 queue.state()
             }
         };
-        let number = queue.push_bound(&bound, state, None, Lasts::Kernel, None, |making| {
+        let number = queue.push_bound(&bound, state, None, Length::Kernel, None, |op| {
             let place = |argument: &u64| (&raw const *argument).cast_mut().cast();
             let (mut few, mut many) = ([ptr::null_mut::<c_void>(); FEW], Vec::new());
             let places = if arguments.len() > FEW {
@@ -136,7 +136,7 @@ impl Shared {
                 few.as_mut_ptr()
             };
             let (calls, function) = (queue.device.calls, kernel.function.0);
-            making.call(|stream| {
+            op.call(|stream| {
                 // Whether a cooperative grid overlaps a persistent one is undocumented; only the latter needs it.
                 if stays && groups > 1 && queue.device.facts.cooperative {
                     // SAFETY: a loaded function, with a pointer for each argument, which the driver copies; the caller's promise.

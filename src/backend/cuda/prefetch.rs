@@ -1,5 +1,5 @@
-use super::queue::Lasts;
-use super::tally::Done;
+use super::completion_count::CompletionCount;
+use super::queue::Length;
 use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
@@ -48,9 +48,9 @@ impl Shared {
             return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
         }
         let to = self.side(to)?;
-        let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {
+        let number = queue.push(Length::Bytes(bytes), Some(CompletionCount::prefetch(bytes)), |op| {
             // SAFETY: live managed memory; freeing it waits for this operation.
-            making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
+            op.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;
         Ok(Ticket { stream: on, number })
     }

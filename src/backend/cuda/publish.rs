@@ -4,10 +4,10 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
 
 use super::Shared;
+use super::completion_count::{CompletionCount, Route};
 use super::copy::{Ends, Spot, address, device_address, drain};
 use super::process;
-use super::queue::Lasts;
-use super::tally::{Done, Way};
+use super::queue::Length;
 use crate::Result;
 use crate::backend::bytes::{aligned, is_word};
 use crate::backend::ranges::Found;
@@ -47,7 +47,7 @@ impl Shared {
         } else {
             store(Spot::new(found.place), value);
         }
-        Done::PUBLICATION.count(&self.counts);
+        CompletionCount::PUBLICATION.count(&self.counts);
         Ok(())
     }
 
@@ -63,27 +63,26 @@ impl Shared {
             &queue.device.bind()?,
             queue.state(),
             since,
-            Lasts::Bytes(bytes as u64),
-            Some(Done::PUBLICATION),
-            |making| {
+            Length::Bytes(bytes as u64),
+            Some(CompletionCount::PUBLICATION),
+            |op| {
                 let device = &queue.device;
                 let is_managed = found.location == MemoryLocation::Unified;
                 if found.location == MemoryLocation::Host || is_managed && !is_far {
                     let spot = Spot::new(found.place);
-                    return self.host(making, queue.handle(), move || store(spot, value));
+                    return self.host(op, queue.handle(), move || store(spot, value));
                 }
                 if device.facts.writes_words && !is_managed {
                     // SAFETY: a live, aligned word that the device sees: checked, and the caller's promise.
-                    return making.call(|stream| unsafe {
+                    return op.call(|stream| unsafe {
                         device.calls.cuStreamWriteValue64_v2(stream, device_address(&found), value, WITH_BARRIER)
                     });
                 }
-                let own = making.word()?;
+                let own = op.word()?;
                 // SAFETY: the operation's own word.
                 unsafe { own.write(value) };
                 // SAFETY: as above, until it is complete.
-                making
-                    .call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
+                op.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
             },
         )?;
         Ok(Ticket { stream: on, number })
@@ -102,9 +101,9 @@ impl Shared {
         }
         // Needs the lane's own word.
         let is_alike = |(ends, bytes): &(Ends, u64)| {
-            let is_home = match ends.way {
-                Way::Up => ends.to.device == found.device,
-                Way::Down => ends.from.device == found.device,
+            let is_home = match ends.route {
+                Route::Up => ends.to.device == found.device,
+                Route::Down => ends.from.device == found.device,
                 _ => false,
             };
             is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
@@ -127,7 +126,7 @@ impl Shared {
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
         ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
-        Done::PUBLICATION.count(&self.counts);
+        CompletionCount::PUBLICATION.count(&self.counts);
         Ok(())
     }
 }

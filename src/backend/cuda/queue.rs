@@ -1,35 +1,71 @@
-//! [`Queue`]: a stream, and which of its operations are complete.
+//! [`Queue`]: a stream of the driver, the operations queued on it, and which of them are complete.
 //!
-//! 1. An event covers all operations up to its number; one is recorded after each large operation, [`RUN`] small ones or another library's
-//!    kernel, before each of unbounded duration, and on demand.
-//! 2. A call that fails first fails for its caller. After a later failure the operation, perhaps executed in part, has a failing number. A
-//!    broken context completes everything with its error.
-//! 3. While the driver does not answer, waiters get its error and the operation stays incomplete.
+//! 1. Operations have numbers, from 1 on, and complete in that order.
+//! 2. A call that fails first fails for its caller, and nothing is queued. If a later call of the same operation fails, the operation, perhaps executed in
+//!    part, has a number that fails.
+//! 3. A broken context completes all operations, with its error.
+//! 4. While the driver does not answer, waiters get its error and the operation stays incomplete.
+//!
+//! # Which operations are complete
+//!
+//! Events tell: an event is complete after all operations that were queued before it was recorded. Recording one costs about as much as a small copy, so not
+//! every operation has one. An event is recorded
+//!
+//! - after an operation of [`LARGE`] bytes or more, and after [`RUN`] operations without one,
+//! - before an operation of unbounded duration (a kernel, or a wait for another stream's kernel): a wait for an earlier operation must not wait for it,
+//! - when a waiter needs one ([`ensure_event`](Queue::ensure_event)).
+//!
+//! | field | meaning | order |
+//! |---|---|---|
+//! | `complete` | the last number known to be complete | `complete` <= each number in `events` <= `last` |
+//! | `State::events` | recorded events that are not known to be complete, each with the last number that it covers | ascending |
+//! | `State::completions`, `State::resources` | what to count and what to return when a number is complete | ascending, above `complete` |
+//! | `State::last` | the last number given | |
+//! | `State::failed` | the last number that failed | at most `last` |
+//! | `last_launch`, `last_unbounded` | the last kernel; the last kernel or wait for another stream | at most `last` |
+//!
+//! The atomics are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees everything that the operations have
+//! written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
+//!
+//! # Waiting
+//!
+//! The driver calls no one back who may call the driver, so waiters poll: they spin, then yield, and after [`AWAKE`] sleep in the driver's own wait for an
+//! event, or between polls if they have a deadline. Each poll also counts completions and returns resources, for whichever operations are complete.
+//!
+//! # What failures leave
+//!
+//! A failed query leaves everything incomplete, and is repeated; after [`TRIES`] in a row waiters get the error (`no_answer`). A final error (`is_final`) means
+//! that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped, and pending frees are counted,
+//! because the memory is gone with the context. Other completions are not counted: the operations have not happened.
 
+use core::ffi::c_void;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::LocalKey;
+use std::thread::{self, LocalKey};
+use std::time::Instant;
 use std::vec::Vec;
 
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
+use super::Shared;
 use super::call::Handle;
-use super::device::{Bound, Device};
+use super::code::{checked, is_final, number};
+use super::completion_count::CompletionCount;
+use super::copy::drain;
+use super::device::{Bound, Device, TRIES};
 use super::event::Event;
-use super::functions::Functions;
 use super::pieces::Piece;
 use super::process;
 use super::recent::{Recent, Remembered};
 use super::staged::Stager;
-use super::tally::Done;
 use crate::backend::counters::Counts;
-use crate::backend::ended::Untold;
-use crate::backend::failures::Failures;
+use crate::backend::failures::{Failures, HasUnreported};
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
@@ -45,16 +81,19 @@ const EVENTS: usize = 16;
 const FIRST_EVENTS: usize = 2;
 /// The kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
+/// The driver's wake-up is tens of microseconds late; copying 256 MiB within a device takes about 125.
+const AWAKE: Duration = Duration::from_micros(300);
+/// Polls per reading of the clock.
+const CLOCK: u64 = 8;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
     stream: Owned,
     state: Mutex<State>,
-    pub(super) done: AtomicU64,
-    pub(super) launch: AtomicU64,
-    /// Last kernel, or wait for another stream.
-    pub(super) lasting: AtomicU64,
-    // Last: the events of `state` return to the device.
+    pub(super) complete: AtomicU64,
+    pub(super) last_launch: AtomicU64,
+    pub(super) last_unbounded: AtomicU64,
+    // The last field: events and memory of `state` return to the device when they are dropped.
     pub device: Arc<Device>,
 }
 
@@ -77,9 +116,9 @@ impl Drop for Owned {
     }
 }
 
-/// Of one operation; returned at completion.
+/// Memory and functions that an operation uses until it is complete.
 #[derive(Default)]
-pub(super) struct Lent {
+pub(super) struct Resources {
     piece: Option<Piece>,
     stager: Option<Arc<Stager>>,
     pub functions: Option<Arc<Functions>>,
@@ -89,39 +128,43 @@ pub(super) struct Lent {
 pub(super) struct State {
     pub last: u64,
     pub events: VecDeque<(u64, Arc<Event>)>,
+    /// Events for later use.
     pub idle: Vec<Arc<Event>>,
-    pub done: VecDeque<(u64, Done)>,
-    pub lent: VecDeque<(u64, Lent)>,
+    pub completions: VecDeque<(u64, CompletionCount)>,
+    pub resources: VecDeque<(u64, Resources)>,
     pub failures: Failures,
     pub failed: u64,
-    /// Error that broke the context, and the last complete number.
+    /// The last number that was complete when the context broke, and the call and the error that showed it.
     pub broken: Option<(u64, &'static str, u32)>,
-    pub troubles: u32,
-    /// Driver's error, after too many [`troubles`](Self::troubles).
-    pub silent: Option<(&'static str, u32)>,
-    /// For host functions, which run in order; `None` once closed.
+    /// Failed queries in a row.
+    pub unanswered: u32,
+    /// The driver's error, after too many of them.
+    pub no_answer: Option<(&'static str, u32)>,
+    /// Pinned memory for host functions, which run one after another; `None` once closed.
     staging: Option<Piece>,
     pub is_closed: bool,
     is_finished: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasts {
+pub(super) enum Length {
+    /// A copy or a fill of so many bytes.
     Bytes(u64),
-    /// Bounded by another stream's kernel.
+    /// A wait for another stream, on which a kernel may run.
     Wait,
     Kernel,
 }
 
-pub(super) struct Making<'a> {
+/// Makes the driver calls of one operation.
+pub(super) struct OpBuilder<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    lent: Lent,
+    resources: Resources,
     has_begun: bool,
 }
 
-impl Making<'_> {
+impl OpBuilder<'_> {
     pub fn call(&mut self, call: impl FnOnce(CUstream) -> Result<()>) -> Result<()> {
         call(self.queue.handle())?;
         self.has_begun = true;
@@ -139,21 +182,21 @@ impl Making<'_> {
     }
 
     pub fn stager(&mut self) -> Option<Arc<Stager>> {
-        self.lent.stager = self.queue.device.idle_stager();
-        self.lent.stager.clone()
+        self.resources.stager = self.queue.device.idle_stager();
+        self.resources.stager.clone()
     }
 
     pub fn functions(&mut self) -> &Arc<Functions> {
-        self.lent.functions.get_or_insert_default()
+        self.resources.functions.get_or_insert_default()
     }
 
     /// The same word at each call, until the operation completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
-        let word = match self.lent.piece.take() {
+        let word = match self.resources.piece.take() {
             Some(word) => word,
             None => self.queue.device.words.take()?,
         };
-        Ok(self.lent.piece.insert(word).place().cast())
+        Ok(self.resources.piece.insert(word).place().cast())
     }
 }
 
@@ -173,9 +216,9 @@ impl Queue {
         let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
         let state = Mutex::new(State { staging: Some(device.stagings.take()?), idle, ..State::default() });
-        let [done, launch, lasting] = [const { AtomicU64::new(0) }; 3];
+        let [complete, last_launch, last_unbounded] = [const { AtomicU64::new(0) }; 3];
         let (device, counts, stream) = (Arc::clone(device), Arc::clone(counts), stream()?);
-        Ok(Self { counts, stream, state, done, launch, lasting, device })
+        Ok(Self { counts, stream, state, complete, last_launch, last_unbounded, device })
     }
 
     pub fn handle(&self) -> CUstream {
@@ -184,70 +227,72 @@ impl Queue {
         }
     }
 
-    pub fn push(&self, lasts: Lasts, done: Option<Done>, make: impl FnOnce(&mut Making<'_>) -> Result<()>) -> Result<u64> {
-        self.push_bound(&self.device.bind()?, self.state(), None, lasts, done, make)
+    /// Queues an operation; returns its number.
+    pub fn push(&self, length: Length, done: Option<CompletionCount>, build: impl FnOnce(&mut OpBuilder<'_>) -> Result<()>) -> Result<u64> {
+        self.push_bound(&self.device.bind()?, self.state(), None, length, done, build)
     }
 
-    /// Fails if an operation from `since` on has failed.
+    /// As [`push`](Self::push), with a bound context and the lock. The operation fails if one from `since` on has failed.
     pub fn push_bound(
         &self,
         _bound: &Bound,
         mut state: MutexGuard<'_, State>,
         since: Option<Ticket>,
-        lasts: Lasts,
-        done: Option<Done>,
-        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
+        length: Length,
+        done: Option<CompletionCount>,
+        build: impl FnOnce(&mut OpBuilder<'_>) -> Result<()>,
     ) -> Result<u64> {
         if state.is_closed {
             return Err(Error::Closed { what: "stream" });
         }
-        if !matches!(lasts, Lasts::Bytes(_)) {
+        if !matches!(length, Length::Bytes(_)) {
             // A wait for an earlier operation must not wait for this one.
             self.record(&mut state)?;
         }
         let staging = state.staging.as_ref().map(Piece::place);
         let number = state.last + 1;
-        let mut making = Making { queue: self, number, staging, lent: Lent::default(), has_begun: false };
-        let made = match since {
+        let mut op = OpBuilder { queue: self, number, staging, resources: Resources::default(), has_begun: false };
+        let built = match since {
             Some(since) if state.failed > 0 && state.failed >= since.number => {
-                making.has_begun = true;
+                op.has_begun = true;
                 Err(Error::Operation { what: OperationFault::Unpublished, stream: since.stream.get(), number: state.failed })
             }
-            _ => make(&mut making),
+            _ => build(&mut op),
         };
-        let Making { lent, has_begun, .. } = making;
-        if let Err(error) = made {
+        let OpBuilder { resources, has_begun, .. } = op;
+        if let Err(error) = built {
             if !has_begun {
                 return Err(error);
             }
-            if let Some(functions) = &lent.functions {
+            if let Some(functions) = &resources.functions {
                 functions.stop();
             }
             state.failures.add(number, error);
             state.failed = number;
         } else if let Some(done) = done {
-            state.done.push_back((number, done));
+            state.completions.push_back((number, done));
         }
         state.last = number;
-        if lent.piece.is_some() || lent.stager.is_some() || lent.functions.is_some() {
-            state.lent.push_back((number, lent));
+        if resources.piece.is_some() || resources.stager.is_some() || resources.functions.is_some() {
+            state.resources.push_back((number, resources));
         }
-        if lasts == Lasts::Kernel {
-            self.launch.store(number, Release);
+        if length == Length::Kernel {
+            self.last_launch.store(number, Release);
         }
-        if !matches!(lasts, Lasts::Bytes(_)) {
-            self.lasting.store(number, Release);
+        if !matches!(length, Length::Bytes(_)) {
+            self.last_unbounded.store(number, Release);
         }
-        let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
-        if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
+        let covered = state.events.back().map_or_else(|| self.complete.load(Relaxed), |(number, _)| *number);
+        if matches!(length, Length::Bytes(LARGE..)) || number - covered >= RUN {
             let _ = self.record(&mut state);
         }
         if state.events.len() >= MANY {
-            let _ = self.look(&mut state);
+            let _ = self.poll_events(&mut state);
         }
         Ok(number)
     }
 
+    /// Gives a number to the position after all queued operations. Nothing is queued: the event that covers the operation before covers this number too.
     pub fn mark(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
@@ -255,10 +300,9 @@ impl Queue {
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);
-        // Nothing was queued: the earlier event covers it too.
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
-            None if self.done.load(Acquire) >= before => self.done.store(number, Release),
+            None if self.complete.load(Acquire) >= before => self.complete.store(number, Release),
             _ => {}
         }
         Ok(number)
@@ -277,20 +321,21 @@ impl Queue {
             }
             state.last
         };
-        if !self.may_last() {
+        if !self.may_be_unbounded() {
             self.wait_for(last, None);
         }
         let _bound = self.device.bind();
         let mut state = self.state();
         if let Some(staging) = state.staging.take()
-            && self.done.load(Acquire) < last
+            && self.complete.load(Acquire) < last
         {
-            state.lent.push_back((last, Lent { piece: Some(staging), ..Lent::default() }));
+            state.resources.push_back((last, Resources { piece: Some(staging), ..Resources::default() }));
         }
-        let _ = self.cover(&mut state, last);
+        let _ = self.ensure_event(&mut state, last);
         true
     }
 
+    /// Returns events and stream to the device, once everything is complete.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();
@@ -316,6 +361,290 @@ impl Queue {
     }
 }
 
+/// Completion and waiting.
+impl Queue {
+    /// Returns true if an operation is complete; asks the driver if that is not known.
+    pub fn reached(&self, number: u64) -> bool {
+        // SYNC POINT: operation over. Pairs with poll_events.
+        if self.complete.load(Acquire) >= number {
+            return true;
+        }
+        let mut state = self.state();
+        match self.query_driver(&mut state, number) {
+            Ok(()) => (state.unanswered, state.no_answer) = (0, None),
+            Err(error) if is_final(&error) => self.break_down(&mut state, error),
+            Err(Error::Driver { call, code, .. }) => {
+                state.unanswered = state.unanswered.saturating_add(1);
+                state.no_answer = (state.unanswered > TRIES).then_some((call, code));
+            }
+            Err(_) => {}
+        }
+        self.complete.load(Acquire) >= number
+    }
+
+    /// Asks the driver: first about events, then, if that fails, about the whole stream, which may still answer.
+    fn query_driver(&self, state: &mut State, number: u64) -> Result<()> {
+        let _bound = self.device.bind()?;
+        if self.ensure_event(state, number).is_ok() {
+            match self.poll_events(state) {
+                Err(error) if !is_final(&error) => {}
+                answer => return answer,
+            }
+        }
+        // SAFETY: the queue's own stream.
+        match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
+            Ok(()) => {
+                state.events.clear();
+                let last = state.last;
+                self.complete_up_to(state, last);
+                Ok(())
+            }
+            Err(Error::Driver { code: number::NOT_READY, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns an event that covers a number; `None` if it is complete.
+    pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
+        let _bound = self.device.bind()?;
+        let mut state = self.state();
+        self.ensure_event(&mut state, number)?;
+        Ok(state.events.iter().find(|(covered, _)| *covered >= number).map(|(_, event)| Arc::clone(event)))
+    }
+
+    pub fn has_kernels(&self) -> bool {
+        let last_launch = self.last_launch.load(Acquire);
+        last_launch > 0 && !self.reached(last_launch)
+    }
+
+    pub fn kernels_end_within(&self, timeout: Duration) -> bool {
+        self.wait_for(self.last_launch.load(Acquire), Some(timeout))
+    }
+
+    pub fn wait_for_all(&self) -> bool {
+        self.wait_for(self.last(), None)
+    }
+
+    pub fn may_be_unbounded(&self) -> bool {
+        let last_unbounded = self.last_unbounded.load(Acquire);
+        last_unbounded > 0 && !self.reached(last_unbounded)
+    }
+
+    /// True if the number completes within `timeout`, or its unreported failure; with `up_to`, the first. A broken context's error is
+    /// always returned.
+    pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
+        if !self.wait_for(number, timeout) {
+            return self.check_answers().map(|()| false);
+        }
+        self.report(if up_to { 0 } else { number }, number).map(|()| true)
+    }
+
+    pub fn has_failed(&self, number: u64) -> bool {
+        self.state().failures.have(number)
+    }
+
+    pub fn synchronize(&self) -> Result<()> {
+        let last = self.last();
+        if !self.wait_for(last, None) {
+            return self.check_answers();
+        }
+        self.report(0, last)
+    }
+
+    /// Returns the driver's error if it does not answer.
+    fn check_answers(&self) -> Result<()> {
+        self.state().no_answer.map_or(Ok(()), |(call, code)| checked(call, code))
+    }
+
+    /// Returns the first unreported error of these numbers, or the broken context's.
+    fn report(&self, first: u64, last: u64) -> Result<()> {
+        let mut state = self.state();
+        state.failures.report(first..=last)?;
+        state.check_context(last)
+    }
+
+    pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
+        if self.reached(number) {
+            return true;
+        }
+        if timeout == Some(Duration::ZERO) {
+            return false;
+        }
+        let begun = Instant::now();
+        let mut waited = Duration::ZERO;
+        for looks in 1_u64.. {
+            if self.reached(number) {
+                return true;
+            }
+            if looks.is_multiple_of(CLOCK) || waited >= AWAKE {
+                waited = begun.elapsed();
+                if self.check_answers().is_err() {
+                    return false;
+                }
+            }
+            let left = timeout.map(|timeout| timeout.saturating_sub(waited));
+            if left == Some(Duration::ZERO) {
+                return false;
+            }
+            match Pause::after(looks, waited) {
+                Pause::Spin => core::hint::spin_loop(),
+                Pause::Yield => thread::yield_now(),
+                Pause::Sleep => match left {
+                    Some(left) => thread::sleep(left.min(Duration::from_micros(50))),
+                    None => {
+                        let event = self.event(number).ok().flatten();
+                        if event.is_none_or(|event| self.device.bind().and_then(|_bound| event.wait()).is_err()) {
+                            thread::yield_now();
+                        }
+                    }
+                },
+            }
+        }
+        true
+    }
+
+    /// Takes out complete events, oldest first, and completes what they cover.
+    pub(super) fn poll_events(&self, state: &mut State) -> Result<()> {
+        let mut over = None;
+        while let Some((number, event)) = state.events.front() {
+            match event.is_reached() {
+                Ok(true) => {
+                    over = Some(*number);
+                    let reached = state.events.pop_front();
+                    // An event that a waiter holds is not recorded again.
+                    let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
+                    state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
+                }
+                Ok(false) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(number) = over {
+            self.complete_up_to(state, number);
+        }
+        Ok(())
+    }
+
+    /// Counts, returns resources, then publishes the number.
+    fn complete_up_to(&self, state: &mut State, number: u64) {
+        while let Some((_, done)) = state.completions.pop_front_if(|(after, _)| *after <= number) {
+            done.count(&self.counts);
+        }
+        while state.resources.pop_front_if(|(after, _)| *after <= number).is_some() {}
+        // SYNC POINT: operation over. Pairs with reached.
+        self.complete.fetch_max(number, Release);
+    }
+
+    /// Completes everything with the error of a broken context.
+    fn break_down(&self, state: &mut State, error: Error) {
+        if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
+            state.broken = Some((self.complete.load(Relaxed), call, code));
+        }
+        state.events.clear();
+        // Freed memory is lost with the context.
+        state.completions.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
+        // The driver may run host functions of a broken context still. They must stop before their operations' owners get the memory back.
+        state.resources.drain(..).filter_map(|(_, resources)| resources.functions).for_each(|functions| functions.stop());
+        self.complete.fetch_max(state.last, Release);
+    }
+
+    /// Makes sure that an event covers a number, unless it is complete.
+    pub(super) fn ensure_event(&self, state: &mut State, number: u64) -> Result<()> {
+        if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.complete.load(Relaxed) >= number {
+            return Ok(());
+        }
+        self.record(state)
+    }
+
+    /// Records an event after all queued operations, unless one covers them.
+    pub(super) fn record(&self, state: &mut State) -> Result<()> {
+        let covered = state.events.back().map_or_else(|| self.complete.load(Relaxed), |&(number, _)| number);
+        if covered < state.last {
+            let event = match state.idle.pop() {
+                Some(event) => event,
+                None => Arc::new(self.device.events.take()?),
+            };
+            event.record(self.handle())?;
+            state.events.push_back((state.last, event));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Returns the error of a broken context, for numbers that were incomplete when it broke.
+    fn check_context(&self, number: u64) -> Result<()> {
+        match self.broken {
+            Some((over, call, code)) if number > over => checked(call, code),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+impl Pause {
+    fn after(looks: u64, waited: Duration) -> Self {
+        match looks {
+            _ if waited >= AWAKE => Self::Sleep,
+            0..50 => Self::Spin,
+            _ => Self::Yield,
+        }
+    }
+}
+
+/// Host functions of one operation. They access the caller's memory only until the operation is complete, even if the context breaks meanwhile; after a
+/// failed call of the operation they do nothing.
+#[derive(Default)]
+pub(super) struct Functions {
+    is_stopped: Mutex<bool>,
+}
+
+impl Functions {
+    fn run(&self, job: impl FnOnce()) {
+        let is_stopped = self.is_stopped();
+        if !*is_stopped {
+            job();
+        }
+    }
+
+    /// Waits for a running function; later ones do nothing.
+    pub fn stop(&self) {
+        *self.is_stopped() = true;
+    }
+
+    fn is_stopped(&self) -> MutexGuard<'_, bool> {
+        self.is_stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Queues a host function. It must not call the driver.
+    pub(super) fn host(&self, op: &mut OpBuilder<'_>, on: CUstream, job: impl FnOnce() + Send + 'static) -> Result<()> {
+        unsafe extern "C" fn run(data: *mut c_void) {
+            // SAFETY: the data of this function, taken once.
+            let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+            job();
+            drain();
+        }
+        let functions = Arc::clone(op.functions());
+        let job = move || functions.run(job);
+        let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
+        // SAFETY: the function takes its data once, or never in a broken context, which leaks it.
+        let queued = op.call(|_| unsafe { self.calls().cuLaunchHostFunc(on, run, data.cast()) });
+        if queued.is_err() {
+            // SAFETY: not queued, so the data is not taken.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        queued
+    }
+}
+
 impl Remembered for Queue {
     type Key = StreamId;
 
@@ -325,8 +654,24 @@ impl Remembered for Queue {
     }
 }
 
-impl Untold for Queue {
-    fn untold(&self) -> u64 {
-        self.state().failures.untold()
+impl HasUnreported for Queue {
+    fn unreported(&self) -> u64 {
+        self.state().failures.unreported()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_spins_then_yields_then_sleeps() {
+        let us = Duration::from_micros;
+        let after = |looks, waited| Pause::after(looks, us(waited));
+        assert_eq!(
+            [after(1, 0), after(49, 5), after(101, 10), after(1 << 40, 299)],
+            [Pause::Spin, Pause::Spin, Pause::Yield, Pause::Yield]
+        );
+        assert_eq!([after(8, 300), after(1 << 40, 1_000_000)], [Pause::Sleep; 2]);
     }
 }

@@ -13,12 +13,12 @@ use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::Shared;
 use super::call::Handle;
+use super::completion_count::Route;
 use super::copy::{Ends, Spot};
 use super::device::{Device, STAGING};
 use super::event::Event;
 use super::pieces::Piece;
-use super::queue::{Making, Queue};
-use super::tally::Way;
+use super::queue::{OpBuilder, Queue};
 use crate::Result;
 use crate::backend::bytes::moved;
 use crate::backend::ranges::Found;
@@ -47,25 +47,25 @@ impl Stager {
 }
 
 impl Shared {
-    pub(super) fn copy_staged(&self, making: &mut Making<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
-        let stager = if bytes > STAGING { making.stager() } else { None };
-        let (own, caller) = (making.staging()?, queue.handle());
+    pub(super) fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
+        let stager = if bytes > STAGING { op.stager() } else { None };
+        let (own, caller) = (op.staging()?, queue.handle());
         let (other, functions) = stager.as_ref().map_or((own, caller), |stager| (stager.staging.place(), stager.stream()));
-        let record = |making: &mut Making<'_>, event: usize, on| match &stager {
-            Some(stager) => making.call(|_| stager.events[event].record(on)),
+        let record = |op: &mut OpBuilder<'_>, event: usize, on| match &stager {
+            Some(stager) => op.call(|_| stager.events[event].record(on)),
             None => Ok(()),
         };
-        let wait = |making: &mut Making<'_>, event: usize, on| match &stager {
+        let wait = |op: &mut OpBuilder<'_>, event: usize, on| match &stager {
             // SAFETY: both are live. Recording the event again does not change what this call waits for.
-            Some(stager) => making.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
+            Some(stager) => op.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
             None => Ok(()),
         };
-        let up = ends.way == Way::Up;
+        let up = ends.route == Route::Up;
         let (first, second) = if up { (functions, caller) } else { (caller, functions) };
         let mut index = 0;
         if up {
-            record(making, FILLED, caller)?;
-            wait(making, FILLED, functions)?;
+            record(op, FILLED, caller)?;
+            wait(op, FILLED, functions)?;
         }
         while index * STAGING < bytes {
             let (staging, half) = ([own, other][index % 2], index % 2);
@@ -74,30 +74,30 @@ impl Shared {
             let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
             let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
             *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
-            let copy = |making: &mut Making<'_>| making.call(|_| self.issue(&Ends { to, from, way: ends.way }, len, &queue.device, caller));
-            let function = |making: &mut Making<'_>| {
+            let copy = |op: &mut OpBuilder<'_>| op.call(|_| self.issue(&Ends { to, from, route: ends.route }, len, &queue.device, caller));
+            let function = |op: &mut OpBuilder<'_>| {
                 // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
-                self.host(making, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
+                self.host(op, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
             };
             if index >= FILLED {
-                wait(making, half, first)?;
+                wait(op, half, first)?;
             }
             if up {
-                function(making)?
+                function(op)?
             } else {
-                copy(making)?
+                copy(op)?
             }
-            record(making, FILLED, first)?;
-            wait(making, FILLED, second)?;
+            record(op, FILLED, first)?;
+            wait(op, FILLED, second)?;
             if up {
-                copy(making)?
+                copy(op)?
             } else {
-                function(making)?
+                function(op)?
             }
-            record(making, half, second)?;
+            record(op, half, second)?;
             index += 1;
         }
-        if up { Ok(()) } else { wait(making, (index - 1) % 2, caller) }
+        if up { Ok(()) } else { wait(op, (index - 1) % 2, caller) }
     }
 }
 

@@ -88,7 +88,7 @@ impl HostBackend {
     pub fn counters(&self) -> Counters {
         self.shared.deferred.catch_up(&self.shared);
         let counters = self.shared.counts.read();
-        Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
+        Counters { unreported: counters.unreported + self.shared.ended.unreported(), ..counters }
     }
 
     /// Returns the number of calls of a verb; `None` without [faults](Builder::faults), a [log](Builder::log), a [link](Builder::link) or

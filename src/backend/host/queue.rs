@@ -15,8 +15,8 @@ use super::log::{Facts, Phase};
 use super::operation::Operation;
 use super::shared::Shared;
 use super::tasks::Tasks;
-use crate::backend::ended::Untold;
 use crate::backend::failures::Failures;
+use crate::backend::failures::HasUnreported;
 use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
@@ -241,8 +241,8 @@ impl Queue {
     /// True if executed within `timeout`, or the operation's unreported failure; for a recorded number, also an earlier one.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
-        failures.tell(first..=number).map(|()| true)
+        let first = if failures.unreported() == 0 || self.recorded(number).is_none() { number } else { 0 };
+        failures.report(first..=number).map(|()| true)
     }
 
     /// Even if its error was reported.
@@ -253,7 +253,7 @@ impl Queue {
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
-        failures.tell(0..=last)
+        failures.report(0..=last)
     }
 
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
@@ -322,8 +322,8 @@ impl Queue {
     }
 }
 
-impl Untold for Queue {
-    fn untold(&self) -> u64 {
-        self.failures().untold()
+impl HasUnreported for Queue {
+    fn unreported(&self) -> u64 {
+        self.failures().unreported()
     }
 }

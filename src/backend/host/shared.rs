@@ -20,7 +20,7 @@ use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
 use crate::backend::counters::Counts;
-use crate::backend::ended::Ended;
+use crate::backend::failures::Ended;
 use crate::backend::panic::both;
 use crate::backend::ranges::{Range, Ranges};
 

@@ -1,4 +1,4 @@
-//! [`Done`]: counts to add at completion.
+//! [`CompletionCount`]: what an operation adds to the counters when it is complete.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,7 @@ use crate::backend::MemoryLocation;
 use crate::backend::counters::Counts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Route {
     Host,
     Up,
     Down,
@@ -19,7 +19,7 @@ pub(super) enum Way {
 
 /// Two words, passed in registers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct CompletionCount {
     what: What,
     bytes: u64,
 }
@@ -40,19 +40,19 @@ enum What {
     Free,
 }
 
-impl Done {
+impl CompletionCount {
     pub const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
 
-    pub const fn copy(way: Way, is_pageable: bool, bytes: u64) -> Self {
-        let what = match (way, is_pageable) {
-            (Way::Host, _) => What::HostCopy,
-            (Way::Up, false) => What::Upload,
-            (Way::Up, true) => What::UploadOfPageable,
-            (Way::Down, false) => What::Download,
-            (Way::Down, true) => What::DownloadToPageable,
-            (Way::Device, _) => What::DeviceCopy,
-            (Way::Peer, _) => What::PeerCopy,
-            (Way::Staged, _) => What::StagedCopy,
+    pub const fn copy(route: Route, is_pageable: bool, bytes: u64) -> Self {
+        let what = match (route, is_pageable) {
+            (Route::Host, _) => What::HostCopy,
+            (Route::Up, false) => What::Upload,
+            (Route::Up, true) => What::UploadOfPageable,
+            (Route::Down, false) => What::Download,
+            (Route::Down, true) => What::DownloadToPageable,
+            (Route::Device, _) => What::DeviceCopy,
+            (Route::Peer, _) => What::PeerCopy,
+            (Route::Staged, _) => What::StagedCopy,
         };
         Self { what, bytes }
     }
