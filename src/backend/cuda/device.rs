@@ -22,9 +22,9 @@ use super::driver::Driver;
 use super::driver_pool::DriverPool;
 use super::event::Events;
 use super::facts::Facts;
-use super::pieces::{Piece, Pieces};
+use super::occupancy::Occupancy;
+use super::pinned_chunks::{PinnedChunk, PinnedChunks};
 use super::process;
-use super::residents::Residents;
 use super::staged::Stager;
 use crate::{Error, Result};
 
@@ -52,9 +52,9 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    pub stagings: Arc<Pieces>,
-    pub words: Arc<Pieces>,
-    pub residents: Residents,
+    pub stagings: Arc<PinnedChunks>,
+    pub words: Arc<PinnedChunks>,
+    pub occupancy: Occupancy,
     /// Most local bytes per thread of any launched kernel, which the driver keeps.
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
@@ -76,7 +76,7 @@ struct Lanes {
 
 pub(super) struct Lane {
     stream: Handle<CUstream_st>,
-    word: Piece,
+    word: PinnedChunk,
 }
 
 impl Device {
@@ -93,9 +93,9 @@ impl Device {
             handle,
             facts,
             events: Arc::new(Events::new(calls)),
-            stagings: Arc::new(Pieces::new(calls, STAGING, STAGERS + STREAMS)),
-            words: Arc::new(Pieces::new(calls, size_of::<u64>(), WORDS)),
-            residents: Residents::default(),
+            stagings: Arc::new(PinnedChunks::new(calls, STAGING, STAGERS + STREAMS)),
+            words: Arc::new(PinnedChunks::new(calls, size_of::<u64>(), WORDS)),
+            occupancy: Occupancy::default(),
             local: AtomicU32::new(0),
             pool: None,
             peers: Mutex::default(),
@@ -124,7 +124,7 @@ impl Device {
             device.streams().push(stream);
         }
         drop(bound);
-        device.warm_up();
+        device.preload();
         Ok(Arc::new(device))
     }
 

@@ -11,7 +11,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use super::call::{Handle, check};
 use super::device::Device;
 use super::memory::Owner;
-use super::pieces::shift;
+use super::pinned_chunks::shift;
 use super::queue::Queue;
 use super::{CudaBackend, Shared, process};
 use crate::backend::ranges::Range;

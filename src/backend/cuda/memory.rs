@@ -13,7 +13,7 @@ use super::code::number;
 use super::completion_count::CompletionCount;
 use super::device::Device;
 use super::facts::LARGEST_ALIGN;
-use super::pieces::{locked, shift};
+use super::pinned_chunks::{locked, shift};
 use super::process;
 use super::queue::Length;
 use crate::backend::ranges::Range;
@@ -241,7 +241,7 @@ impl Shared {
         }
     }
 
-    /// An estimate: the driver does not report the largest free piece.
+    /// An estimate: the driver does not report the largest free range.
     fn shortage(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {

@@ -24,9 +24,9 @@ use ringmem_layouts::{Abi, Image};
 use super::Shared;
 use super::call::{Calls, Handle};
 use super::device::Device;
+use super::occupancy::{Fit, Resident};
 use super::queue::Length;
 use super::recent::{Recent, Remembered};
-use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
@@ -106,11 +106,11 @@ impl Shared {
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
         kernel.fit.holds(groups)?;
         let bound = queue.device.bind()?;
-        let (mut residents, mut reason, mut launching) = (None, None, None);
+        let (mut occupancy, mut reason, mut launching) = (None, None, None);
         let state = match if stays { None } else { self.launching.without_care(&queue) } {
             Some(state) => state,
             None => {
-                let mut others = queue.device.residents.lock();
+                let mut others = queue.device.occupancy.lock();
                 self.fits(&mut others, kernel.fit, groups, on)?;
                 if kernel.local > queue.device.local.load(Relaxed) && !others.is_empty() {
                     return Err(Error::Busy {
@@ -119,7 +119,7 @@ impl Shared {
                 }
                 if stays {
                     // Two kernels that fit alone may not fit together.
-                    (residents, reason) = (Some(others), Some(self.reason()));
+                    (occupancy, reason) = (Some(others), Some(self.reason()));
                 }
                 launching = Some(self.launching.with_care());
                 queue.state()
@@ -152,8 +152,8 @@ impl Shared {
         }
         let ticket = Ticket { stream: on, number };
         drop(launching);
-        if let (Some(residents), Some(reason)) = (&mut residents, reason) {
-            residents.push(Resident::new(ticket, kernel.fit, groups));
+        if let (Some(occupancy), Some(reason)) = (&mut occupancy, reason) {
+            occupancy.push(Resident::new(ticket, kernel.fit, groups));
             reason.stays();
         }
         self.counts.launches.fetch_add(1, Relaxed);

@@ -60,7 +60,7 @@ use super::completion_count::CompletionCount;
 use super::copy::drain;
 use super::device::{Bound, Device, TRIES};
 use super::event::Event;
-use super::pieces::Piece;
+use super::pinned_chunks::PinnedChunk;
 use super::process;
 use super::recent::{Recent, Remembered};
 use super::staged::Stager;
@@ -119,7 +119,7 @@ impl Drop for Owned {
 /// Memory and functions that an operation uses until it is complete.
 #[derive(Default)]
 pub(super) struct Resources {
-    piece: Option<Piece>,
+    chunk: Option<PinnedChunk>,
     stager: Option<Arc<Stager>>,
     pub functions: Option<Arc<Functions>>,
 }
@@ -141,7 +141,7 @@ pub(super) struct State {
     /// The driver's error, after too many of them.
     pub no_answer: Option<(&'static str, u32)>,
     /// Pinned memory for host functions, which run one after another; `None` once closed.
-    staging: Option<Piece>,
+    staging: Option<PinnedChunk>,
     pub is_closed: bool,
     is_finished: bool,
 }
@@ -192,11 +192,11 @@ impl OpBuilder<'_> {
 
     /// The same word at each call, until the operation completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
-        let word = match self.resources.piece.take() {
+        let word = match self.resources.chunk.take() {
             Some(word) => word,
             None => self.queue.device.words.take()?,
         };
-        Ok(self.resources.piece.insert(word).place().cast())
+        Ok(self.resources.chunk.insert(word).place().cast())
     }
 }
 
@@ -249,7 +249,7 @@ impl Queue {
             // A wait for an earlier operation must not wait for this one.
             self.record(&mut state)?;
         }
-        let staging = state.staging.as_ref().map(Piece::place);
+        let staging = state.staging.as_ref().map(PinnedChunk::place);
         let number = state.last + 1;
         let mut op = OpBuilder { queue: self, number, staging, resources: Resources::default(), has_begun: false };
         let built = match since {
@@ -273,7 +273,7 @@ impl Queue {
             state.completions.push_back((number, done));
         }
         state.last = number;
-        if resources.piece.is_some() || resources.stager.is_some() || resources.functions.is_some() {
+        if resources.chunk.is_some() || resources.stager.is_some() || resources.functions.is_some() {
             state.resources.push_back((number, resources));
         }
         if length == Length::Kernel {
@@ -329,7 +329,7 @@ impl Queue {
         if let Some(staging) = state.staging.take()
             && self.complete.load(Acquire) < last
         {
-            state.resources.push_back((last, Resources { piece: Some(staging), ..Resources::default() }));
+            state.resources.push_back((last, Resources { chunk: Some(staging), ..Resources::default() }));
         }
         let _ = self.ensure_event(&mut state, last);
         true

@@ -17,7 +17,7 @@ use super::completion_count::Route;
 use super::copy::{Ends, Spot};
 use super::device::{Device, STAGING};
 use super::event::Event;
-use super::pieces::Piece;
+use super::pinned_chunks::PinnedChunk;
 use super::queue::{OpBuilder, Queue};
 use crate::Result;
 use crate::backend::bytes::moved;
@@ -28,7 +28,7 @@ const FILLED: usize = 2;
 
 pub(super) struct Stager {
     stream: Handle<CUstream_st>,
-    staging: Piece,
+    staging: PinnedChunk,
     /// The last part has left the staging; the first step of a part is complete.
     events: [Event; FILLED + 1],
 }

@@ -15,7 +15,7 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Device {
     /// After a failure, the first use reports the error.
-    pub fn warm_up(&self) {
+    pub fn preload(&self) {
         let mut address = 0;
         let allocated = self.now(|lane| match &self.pool {
             Some(pool) => pool.take(2 * HALF, lane.stream()).map(|memory| address = memory),

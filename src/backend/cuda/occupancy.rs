@@ -1,4 +1,4 @@
-//! [`Residents`]: a device's persistent kernels, and the capacity that they leave.
+//! [`Occupancy`]: a device's persistent kernels, and the capacity that they leave.
 //!
 //! All groups of a kernel must be resident at once: they may wait for each other. Each takes a share of a multiprocessor, by the driver's
 //! occupancy: as devices do, the model picks the least loaded one. Of a stream only the largest kernel counts.
@@ -12,7 +12,7 @@ use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
 
 #[derive(Default)]
-pub(super) struct Residents(Mutex<Vec<Resident>>);
+pub(super) struct Occupancy(Mutex<Vec<Resident>>);
 
 #[derive(Clone, Copy)]
 pub(super) struct Resident {
@@ -57,7 +57,7 @@ impl Fit {
     }
 }
 
-impl Residents {
+impl Occupancy {
     /// Only the holder queues a persistent kernel, or one beside them.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,14 +66,14 @@ impl Residents {
 
 impl Shared {
     /// Kernels of a stream run in sequence.
-    pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
-        let before = residents.len();
-        residents.retain(|resident| !self.is_reached(resident.ticket));
-        self.launching.have_left(before - residents.len());
-        if residents.is_empty() {
+    pub(super) fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
+        let before = occupancy.len();
+        occupancy.retain(|resident| !self.is_reached(resident.ticket));
+        self.launching.have_left(before - occupancy.len());
+        if occupancy.is_empty() {
             return Ok(());
         }
-        let mut others: Vec<_> = residents.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
+        let mut others: Vec<_> = occupancy.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
         others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
         others.dedup_by_key(|other| other.ticket.stream);
         let free = fit.beside(&others);

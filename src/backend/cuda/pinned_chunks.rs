@@ -1,5 +1,5 @@
-//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size. Allocating may wait for a running kernel: it happens when a device
-//! is opened, and later for more pieces in flight than before. A context must be bound.
+//! [`PinnedChunks`]: a pool of internal pinned memory, in chunks of one size. Allocating may wait for a running kernel: it happens when a device
+//! is opened, and later for more chunks in flight than before. A context must be bound.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -33,7 +33,7 @@ pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<
     Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
 }
 
-pub(super) struct Pieces {
+pub(super) struct PinnedChunks {
     calls: &'static Calls,
     bytes: usize,
     together: usize,
@@ -55,17 +55,17 @@ unsafe impl Send for Place {}
 // SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Place {}
 
-pub(super) struct Piece {
+pub(super) struct PinnedChunk {
     place: Place,
-    home: Arc<Pieces>,
+    home: Arc<PinnedChunks>,
 }
 
-impl Pieces {
+impl PinnedChunks {
     pub fn new(calls: &'static Calls, bytes: usize, together: usize) -> Self {
         Self { calls, bytes, together, held: Mutex::default() }
     }
 
-    pub fn take(self: &Arc<Self>) -> Result<Piece> {
+    pub fn take(self: &Arc<Self>) -> Result<PinnedChunk> {
         let idle = self.held().idle.pop();
         let place = match idle {
             Some(place) => place,
@@ -78,10 +78,10 @@ impl Pieces {
                 Place(block)
             }
         };
-        Ok(Piece { place, home: Arc::clone(self) })
+        Ok(PinnedChunk { place, home: Arc::clone(self) })
     }
 
-    /// No piece may be in use.
+    /// No chunk may be in use.
     pub fn give_back(&self) {
         for block in std::mem::take(&mut *self.held()).blocks {
             // SAFETY: allocated once, unused; else the context's end frees it.
@@ -94,13 +94,13 @@ impl Pieces {
     }
 }
 
-impl Piece {
+impl PinnedChunk {
     pub const fn place(&self) -> NonNull<u8> {
         self.place.0
     }
 }
 
-impl Drop for Piece {
+impl Drop for PinnedChunk {
     fn drop(&mut self) {
         if process::is_home() {
             self.home.held().idle.push(self.place);
