@@ -9,6 +9,25 @@
 //!    fence of system scope; relaxed stores of system scope become visible in any order. A host that is
 //!    notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
 //!    less, is reported at once.
+//!
+//! # Happens-before
+//!
+//! Each lane has a [`View`] with a vector clock: how many steps of every lane, and which machine time of the host, precede its next access. A step ends at
+//! each release. Order passes from one lane to another in three parts, as in the PTX model:
+//!
+//! 1. A *release* (a fence, or a releasing store) saves the lane's clock in the view: in `fences` for all later stores, in `releases` for stores to one word.
+//! 2. A later strong *store* to a word takes these clocks along, in `released` under the word's address, with the value that it stored.
+//! 3. A strong *load* that finds this value moves them into the reader's `pending`. An *acquire* (a fence, or the acquiring load itself) joins them into the
+//!    reader's clock.
+//!
+//! Each part holds at the smallest scope of the three operations; lanes that this scope does not reach get nothing. An atomic update continues the chain of
+//! the store that it replaces (a release sequence), so it keeps that store's clocks. If two of the parts were swapped, for example a fence after the store,
+//! the reader would find no clock with the value, and its next weak load would be reported as a race.
+//!
+//! The host executes real code, which the machine does not see. Its order has two halves. Towards the host, a release at system scope shows all hidden bytes
+//! that precede it, and joins the lane's clock into `to_host`: whatever the host stores later is stored after these steps, so a lane that acquires such a
+//! value gets that clock back (`Granule::host`). From the host, `Clock::host` is a machine time: the host's writes that were first seen up to that time
+//! precede the lane. A lane that reads a changed byte without such an acquire has a race, because it could as well have read the old one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -51,6 +70,8 @@ enum Action {
     Update,
 }
 
+/// An access that a later one may race with. A record is dropped when an access after it covers the same bytes at least as weakly: what races with the
+/// first then races with the second.
 #[derive(Clone)]
 struct Record {
     lane: Lane,
@@ -69,13 +90,18 @@ impl Record {
     }
 }
 
+/// Eight aligned bytes. Masks have a bit for each byte.
 #[derive(Clone, Default)]
 struct Granule {
+    /// The last value seen, of the bytes in `known`.
     seen: u64,
     known: u8,
+    /// Bytes that a lane has written.
     written: u8,
+    /// When this value was seen first and last; `first` is 0 for a lane's own value.
     first: u64,
     last: u64,
+    /// The line that saw it.
     line: u32,
     /// The bytes that the host changed last, and when they were last seen unchanged.
     changed: u8,
@@ -85,6 +111,7 @@ struct Granule {
     records: Vec<Record>,
 }
 
+/// Bytes that lanes have stored and the host cannot see yet.
 struct Hidden {
     bytes: u64,
     mask: u8,
@@ -92,6 +119,7 @@ struct Hidden {
     step: u32,
 }
 
+/// A saved clock, and the scope and block within which it orders.
 #[derive(Clone)]
 struct Release {
     clock: Arc<Clock>,
@@ -100,6 +128,7 @@ struct Release {
 }
 
 impl Release {
+    /// Adds it to a list with one clock for each scope and block.
     fn join(self, list: &mut Vec<Self>) {
         match list.iter_mut().find(|other| (other.scope, other.block) == (self.scope, self.block)) {
             Some(other) if Arc::ptr_eq(&other.clock, &self.clock) => {}
@@ -109,11 +138,13 @@ impl Release {
     }
 }
 
+/// The clocks that the last strong store to a word carries. A reader of another value gets none.
 struct Released {
     releases: Vec<Release>,
     value: u64,
 }
 
+/// What strong loads of a word have found, until an acquire joins it.
 #[derive(Default)]
 struct Pending {
     releases: Vec<Release>,
@@ -166,6 +197,7 @@ impl Default for Random {
 
 pub const SHADOW_PAGE: usize = PAGE as usize;
 
+/// A lane's place in the happens-before order.
 pub struct View {
     pub lane: Lane,
     pub clock: Clock,
@@ -399,7 +431,7 @@ impl Memory {
         (granule.first, granule.last, granule.host) = (0, now, None);
     }
 
-    /// Fails after a fault of the grid.
+    /// Lets a delayed store become visible at random; fails after a fault of the grid.
     pub fn tick(&mut self, grid: u64) -> Answer {
         if let Some((_, fault)) = self.faults.iter().find(|(faulted, _)| *faulted == grid) {
             return Err(fault.clone());
@@ -413,6 +445,7 @@ impl Memory {
         Ok(())
     }
 
+    /// Compares an access with the earlier ones of its granule, and remembers it.
     fn record(&mut self, order: &View, access: &Access, kind: Action) -> Answer {
         let record = Record {
             lane: order.lane,
@@ -493,6 +526,7 @@ impl Memory {
         ))
     }
 
+    /// Reads the bytes that a lane sees, its own hidden ones included; fails if they may be the host's and are not ordered.
     fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
         let now = self.now();
         let raw = read(access.place, access.bytes) << (access.shift() * 8);
@@ -566,6 +600,7 @@ impl Memory {
         Ok(value)
     }
 
+    /// Collects the clocks that come with a loaded value.
     fn synchronise(&mut self, order: &mut View, access: &Access, scope: Scope, value: u64) {
         let key = access.host();
         let mut from_lane = false;
@@ -612,6 +647,7 @@ impl Memory {
         Ok(())
     }
 
+    /// Attaches the clocks of earlier releases to a stored value; `before` are those of the value that an update has replaced.
     fn carry(&mut self, order: &View, access: &Access, value: u64, before: Option<Released>) {
         if let Some(recorded) = self.recorded.get_mut(&(access.granule() * 8)) {
             recorded.push(value << (access.shift() * 8));
@@ -655,13 +691,14 @@ impl Memory {
         (granule.first, granule.last, granule.line, granule.host) = (0, now, access.line, None);
     }
 
+    /// Stores bytes that the host does not see until a release or a delay shows them.
     fn hide(&mut self, order: &View, access: &Access, value: u64) {
         let number = access.granule();
         if self.hidden.len() >= HIDDEN {
             self.show(|_| true);
         }
         let (mask, shift, step) = (access.mask(), access.shift() * 8, order.clock.get(order.lane));
-        // A later release would delay them.
+        // Bytes of an earlier step are shown first: together with later bytes they would wait for a later release.
         if self.hidden.get(&number).is_some_and(|hidden| (hidden.lane, hidden.step) != (order.lane, step)) {
             let now = self.now();
             self.show_granule(number, now);
@@ -730,7 +767,8 @@ impl Memory {
     }
 }
 
-/// PTX's observation order.
+/// Notes that a lane has read a write: what follows the read is ordered after it (PTX's observation order). An update of the same strength stands for the
+/// write that it has read.
 fn observe_writes(records: &mut Vec<Record>, read: &Record) {
     for at in (0..records.len()).rev() {
         let write = &mut records[at];
@@ -750,6 +788,7 @@ fn observe_writes(records: &mut Vec<Record>, read: &Record) {
     }
 }
 
+/// Joins what earlier loads have found into the lane's clock; with `word`, of that word alone. What the scope does not reach stays.
 fn acquire(order: &mut View, scope: Scope, word: Option<u64>) {
     let View { lane, clock, pending, .. } = order;
     let mut leaves_some = |pending: &mut Pending| {
