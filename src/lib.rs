@@ -9,7 +9,7 @@
 //! | `stream` | queues of copies and kernels, with waiting from threads and tasks |
 //! | `channel`, `bridge` | a persistent kernel with its rings; rings to kernels that you launch yourself |
 //! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
-//! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
+//! | `manager` | buffers by number, for messages, and by name, which grow |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
 //! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; an LRU cache |
@@ -55,6 +55,7 @@ cfg_if! {
         pub mod bridge;
         pub mod cache;
         pub mod channel;
+        mod chunks;
         pub mod config;
         #[cfg(test)]
         mod eventually;
@@ -89,7 +90,6 @@ cfg_if! {
         pub mod pool;
         #[cfg(feature = "prometheus")]
         pub mod prometheus;
-        pub mod registry;
         // Needs robust locks and sealed memory.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         pub mod shared;

@@ -1,6 +1,6 @@
 //! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
 //!
-//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value; its [`Pending`] returns them. So they cannot
+//! 1. A queued operation takes its buffers, or [leases](crate::manager) of them, by value; its [`Pending`] returns them. So they cannot
 //!    be freed too early.
 //! 2. It is ordered after all operations on its buffers, on any stream.
 //! 3. A rejected operation returns its buffers.

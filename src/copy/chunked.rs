@@ -167,7 +167,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     }
 
     pub(crate) fn planned(from: A, to: B, planned: Result<Plan<A::Element>>) -> Result<Self, Rejected<(A, B)>> {
-        match planned {
+        match planned.and_then(|plan| from.may_queue().and_then(|()| to.may_queue()).map(|()| plan)) {
             Ok(plan) => Self::idle(from, to, plan).begun(),
             Err(error) => Err(Rejected { error, value: (from, to) }),
         }
@@ -362,6 +362,8 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     if let Some(ticket) = ticket {
         from.used(ticket);
         to.used(ticket);
+        from.has_queued();
+        to.has_queued();
     }
     Ok(ticket)
 }

@@ -1,8 +1,7 @@
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
-/// Elements that stay with their owner while a queued copy uses them: a [`Buffer`] or a [`LeaseMut`](crate::manager::LeaseMut), also a
-/// [registered](crate::registry::LeaseMut) one.
+/// Elements that stay with their owner while a queued copy uses them: a [`Buffer`] or a [`LeaseMut`](crate::manager::LeaseMut).
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -29,23 +28,17 @@ pub trait Resident<T: DeviceBytes>: sealed::Lists<T> {}
 impl<T: DeviceBytes, M: Memory> Resident<T> for Buffer<T, M> {}
 
 pub(crate) mod sealed {
+    use crate::DeviceBytes;
     use crate::backend::Ticket;
     use crate::memory::{Buffer, Memory};
     use crate::stream::{Elements, Settle, Stream};
-    use crate::{DeviceBytes, Result};
 
     pub trait Lists<T: DeviceBytes>: Elements<T, <Self as Lists<T>>::Memory> + Settle {
         type Memory: Memory;
 
-        fn may_queue(&self) -> Result<()> {
-            Ok(())
-        }
-
-        fn count(&mut self) {}
-
         /// A later use does not take the operation's error.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
-            self.count();
+            self.has_queued();
             // Recording an event may panic in a user's clock.
             self.used(ticket);
             if let Ok(mark) = stream.mark() {

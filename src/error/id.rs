@@ -6,28 +6,29 @@ use ringmem_layouts::message::ReferenceError;
 /// use ringmem::Error;
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::error::IdError;
+/// use ringmem::manager::MemoryManager;
 /// use ringmem::memory::{Device, GpuBuffer};
-/// use ringmem::registry::Registry;
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let registry = Registry::new();
-/// let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?)?;
-/// registry.release(id)?;
-/// assert!(matches!(registry.lease(id), Err(Error::Id(IdError::Stale { .. }))));
+/// let memory = Device::new(&backend, 0);
+/// let manager = MemoryManager::new(memory.clone());
+/// let id = manager.register(GpuBuffer::<u8>::new(memory, 8)?)?;
+/// manager.free(id)?;
+/// assert!(matches!(manager.lease(id), Err(Error::Id(IdError::Stale { .. }))));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
     /// Nothing ever had this id.
-    #[error("no buffer was ever registered as number {index}: the registry has {slots} numbers")]
+    #[error("no buffer ever had number {index}: the manager has {slots} numbers")]
     Unknown {
         /// Number in the id.
         index: u32,
         /// Number of slots, from 0.
         slots: u32,
     },
-    /// The id's entry was removed.
+    /// The id's buffer was freed.
     #[error("stale id: number {index} has generation {expected}, the id has {got}; its buffer was freed")]
     Stale {
         /// Number in the id.
@@ -37,18 +38,18 @@ pub enum IdError {
         /// Generation in the id.
         got: u32,
     },
-    /// The id's entry was released: only existing leases keep it.
-    #[error("buffer {index} was released; {leases} leases keep it alive")]
+    /// The id's buffer was freed: only existing leases keep its memory.
+    #[error("buffer {index} was freed; {leases} leases keep its memory")]
     Released {
         /// Number in the id.
         index: u32,
         /// Number of leases.
         leases: u32,
     },
-    /// An id of another registry.
-    #[error("id of registry {got:#018x} used on registry {expected:#018x}")]
+    /// An id of another manager.
+    #[error("id of manager {got:#018x} used on manager {expected:#018x}")]
     Foreign {
-        /// Number of the registry.
+        /// Number of the manager.
         expected: u64,
         /// Number in the id.
         got: u64,
@@ -56,7 +57,7 @@ pub enum IdError {
     /// A buffer with another element type.
     #[error("type mismatch: the buffer has elements `{expected}`, requested `{got}`")]
     Elements {
-        /// Registered element type.
+        /// The buffer's element type.
         expected: &'static str,
         /// Requested element type.
         got: &'static str,
@@ -70,7 +71,7 @@ pub enum IdError {
         got: &'static str,
     },
     /// All slots are in use.
-    #[error("registry full: all {slots} ids are in use")]
+    #[error("manager full: all {slots} ids are in use")]
     Full {
         /// Number of slots.
         slots: u32,

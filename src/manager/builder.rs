@@ -116,7 +116,7 @@ impl<M: Memory> Builder<M> {
     }
 }
 
-impl<M: Memory + Clone> Builder<M> {
+impl<M: Memory> Builder<M> {
     /// Builds the manager. Allocates nothing.
     pub fn build(self) -> MemoryManager<M> {
         MemoryManager::of(self)

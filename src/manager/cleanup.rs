@@ -2,12 +2,12 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use super::metadata::Metadata;
+use super::names::Named;
 use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
 impl<M: Memory> MemoryManager<M> {
-    /// Frees buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
+    /// Frees created buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
     /// figures, ordered by name.
     ///
     /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees. A concurrent lease request waits for the
@@ -28,35 +28,31 @@ impl<M: Memory> MemoryManager<M> {
     /// # Ok::<(), ringmem::Error>(())
     /// ```
     pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<BufferStatistics> {
-        if self.slots.here().is_err() {
+        if self.table.here().is_err() {
             return Vec::new();
         }
-        self.shared.names.all().into_iter().filter_map(|metadata| self.clean(&metadata, idle, &mut goes)).collect()
+        self.store().names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
     }
 
-    fn clean(
-        &self,
-        metadata: &Arc<Metadata>,
-        idle: Duration,
-        goes: &mut impl FnMut(&BufferStatistics) -> bool,
-    ) -> Option<BufferStatistics> {
-        let shared = &*self.shared;
-        let look = shared.look();
-        metadata.look(look);
-        let now = shared.now();
-        let figures = metadata.read(look, now);
+    /// Frees one buffer. The conditions are checked twice: `goes` and the clock are the user's code, which may use or free the buffer, so that they run
+    /// before the exclusive lease; a use between them and the lease is seen by the second check, and a use after it waits.
+    fn clean(&self, named: &Arc<Named>, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<BufferStatistics> {
+        let store = self.store();
+        let poll = store.poll();
+        named.begin_dating(poll);
+        let now = store.now();
+        let figures = named.read(poll, now);
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        // No user code runs meanwhile.
-        let entry = self.slots.briefly(metadata.index()?).ok()?;
-        let figures = metadata.read(look, now);
-        if figures.idle < idle || entry.held.is_in_use() {
+        let index = named.index()?;
+        let entry = self.table.briefly(index).ok()?;
+        let figures = named.read(poll, now);
+        if figures.idle < idle || entry.counted.is_in_use() {
             return None;
         }
         let (entry, _) = entry.remove().ok()?;
-        shared.names.free(metadata);
-        shared.counts.freed();
+        store.names.free(index);
         drop(entry);
         Some(figures)
     }

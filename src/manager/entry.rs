@@ -1,22 +1,81 @@
+//! [`Entry`]: a buffer in the table, with its bytes of the budget.
+//!
+//! # Bytes of the budget
+//!
+//! A [`Counted`] buffer's bytes are in the budget from before its allocation, or its registration, until its memory is really freed. So the sum of all
+//! blocks never exceeds the limit. A free has three steps, and each can be the last one that happens:
+//!
+//! 1. The bytes leave the [`Counted`] and enter a [`Freed`], which the stack owns.
+//! 2. The memory frees the block: at once, after the block's queued uses, or after a running kernel. It may fail, and it may panic.
+//! 3. The drop of [`Freed`] releases the bytes: at once if the block is freed, else with the backend's deferred work for this block.
+//!
+//! With step 3 before step 2, another thread could allocate the bytes while the block still exists, and exceed the limit. If step 2 panics, step 3 runs
+//! in the unwinding; with the bytes still in the [`Counted`], its drop would free the block a second time.
+
+use core::alloc::Layout;
+use core::any::{TypeId, type_name};
+use core::mem::ManuallyDrop;
+use core::ptr;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::Shared;
-use super::metadata::Metadata;
-use crate::backend::panic::caught;
+use super::Store;
+use super::names::Named;
 use crate::backend::{Backend, Block, Uses};
-use crate::memory::{Buffer, Memory, Reservation};
-use crate::registry::lease::Leased;
-use crate::{Error, Result};
+use crate::error::IdError;
+use crate::memory::{Budget, Buffer, Memory, Reservation, align};
+use crate::{DeviceBytes, Error, Result};
 
-/// Memory and its bytes of the budget, used until it is really freed.
-pub(super) struct Held<M: Memory> {
-    pub buffer: Buffer<u8, M>,
-    // INVARIANT: `Some` until the memory is freed or the bytes are returned.
-    reservation: Option<Reservation>,
+/// The type of a buffer's elements, in a word: each buffer has one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element(&'static Facts);
+
+#[derive(Debug)]
+struct Facts {
+    id: TypeId,
+    name: fn() -> &'static str,
+    // INVARIANT: at least 1.
+    size: usize,
+    /// Their memory's alignment, which suffices for fills too.
+    align: usize,
 }
 
-/// A block that is being freed. At its drop, even by a panic of the free, the bytes are released: at once, or with a deferred free.
+impl Element {
+    pub fn of<T: DeviceBytes>() -> Self {
+        const { assert!(size_of::<T>() > 0, "a manager takes elements that have bytes") };
+        Self(const { &Facts { id: TypeId::of::<T>(), name: type_name::<T>, size: size_of::<T>(), align: align::<T>() } })
+    }
+
+    #[inline]
+    pub fn name(self) -> &'static str {
+        (self.0.name)()
+    }
+
+    #[inline]
+    pub fn size(self) -> usize {
+        self.0.size
+    }
+
+    pub fn layout(&self, len: usize) -> Result<Layout> {
+        let size = len.checked_mul(self.size()).and_then(|size| Layout::from_size_align(size, self.0.align).ok());
+        let asked = (len as u64).saturating_mul(self.size() as u64);
+        size.ok_or(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 })
+    }
+
+    #[inline]
+    pub fn check<T: 'static>(&self) -> Result<()> {
+        if self.0.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name(), got: type_name::<T>() }.into()) }
+    }
+}
+
+/// A buffer whose bytes are in a budget.
+pub(super) struct Counted<M: Memory> {
+    pub buffer: Buffer<u8, M>,
+    // INVARIANT: while this is `Some`, this value owns as many bytes of the budget as the buffer has, and the block is not freed.
+    budget: Option<Budget>,
+}
+
+/// A block that is being freed, as the module explains.
 struct Freed {
     reservation: Option<Reservation>,
     backend: Arc<dyn Backend>,
@@ -24,24 +83,50 @@ struct Freed {
     uses: Uses,
 }
 
-impl<M: Memory> Held<M> {
-    pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
-        Self { buffer, reservation: Some(reservation) }
+impl<M: Memory> Counted<M> {
+    /// Takes the buffer's bytes out of a reservation.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for fewer bytes. The buffer is freed.
+    pub fn new(buffer: Buffer<u8, M>, from: &mut Reservation) -> Result<Self> {
+        let reservation = from.split(buffer.size_bytes() as u64)?;
+        Ok(Self::with(buffer, reservation))
+    }
+
+    /// `reservation` has as many bytes as the buffer.
+    pub fn with(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
+        Self { buffer, budget: Some(reservation.into_budget()) }
+    }
+
+    fn reservation(&mut self) -> Option<Reservation> {
+        let bytes = self.buffer.size_bytes() as u64;
+        self.budget.take().map(|budget| budget.into_reservation(bytes))
     }
 
     pub fn close(mut self) -> Result<()> {
         self.free()
     }
 
-    /// For memory without queued uses.
-    pub fn go_back(mut self, to: &mut Reservation) {
-        let reservation = self.reservation.take();
+    /// Frees memory without queued uses, and puts its bytes back into a reservation.
+    pub fn cancel(mut self, to: &mut Reservation) {
+        let reservation = self.reservation();
+        // Not counted any more, so that this drops the buffer alone.
         drop(self);
         if let Some(reservation) = reservation {
             to.join(reservation);
         }
     }
 
+    /// Returns the buffer, and its bytes to the budget.
+    pub fn into_buffer(mut self) -> Buffer<u8, M> {
+        drop(self.reservation());
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped or used again; its other field is `None`.
+        unsafe { ptr::read(&raw const this.buffer) }
+    }
+
+    /// Returns whether queued work may still use the memory.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();
         self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))
@@ -49,7 +134,7 @@ impl<M: Memory> Held<M> {
 
     fn free(&mut self) -> Result<()> {
         let _freed = Freed {
-            reservation: self.reservation.take(),
+            reservation: self.reservation(),
             backend: Arc::clone(self.buffer.memory().backend()),
             block: self.buffer.block(),
             uses: *self.buffer.uses(),
@@ -58,9 +143,9 @@ impl<M: Memory> Held<M> {
     }
 }
 
-impl<M: Memory> Drop for Held<M> {
+impl<M: Memory> Drop for Counted<M> {
     fn drop(&mut self) {
-        if self.reservation.is_some()
+        if self.budget.is_some()
             && let Err(error) = self.free()
         {
             self.buffer.memory().backend().unreported(error);
@@ -78,50 +163,77 @@ impl Drop for Freed {
 }
 
 /// A buffer in the table.
-pub struct Entry<M: Memory> {
-    pub(super) metadata: Arc<Metadata>,
-    pub(super) shared: Arc<Shared<M>>,
-    // INVARIANT: its size is the metadata's capacity in elements, aligned for them.
-    pub(super) held: Held<M>,
+pub(super) struct Entry<M: Memory> {
+    // INVARIANT: whole elements, aligned for them. For a named buffer, as many as its `capacity`, of which `len` are live.
+    pub counted: Counted<M>,
+    pub kind: Kind,
 }
 
-impl<M: Memory> Leased for Entry<M> {
-    type Memory = M;
+/// A registered buffer has an element type alone: all its elements are live, and it does not grow. A created one has a name and a configuration.
+pub(super) enum Kind {
+    Registered(Element),
+    Created(Arc<Named>),
+}
 
+impl<M: Memory> Entry<M> {
     #[inline]
-    fn buffer(&self) -> &Buffer<u8, M> {
-        &self.held.buffer
+    pub fn buffer(&self) -> &Buffer<u8, M> {
+        &self.counted.buffer
     }
-    fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {
-        &mut self.held.buffer
+
+    pub fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {
+        &mut self.counted.buffer
     }
-    #[inline]
-    fn len<T>(&self) -> usize {
-        self.metadata.len()
-    }
-    unsafe fn put_in(&mut self, block: Block) -> Block {
-        // SAFETY: the caller's promise.
-        unsafe { self.held.buffer.put_in(block) }
-    }
-    #[inline]
-    fn was_read(&self) {
-        self.metadata.touch();
-    }
-    fn was_written(&self) {
-        // A clock's panic during another panic would abort the process.
-        match caught(|| self.shared.now()) {
-            Some(now) => self.metadata.used_at(now),
-            None => self.metadata.touch(),
+
+    pub fn named(&self) -> Option<&Arc<Named>> {
+        match &self.kind {
+            Kind::Registered(_) => None,
+            Kind::Created(named) => Some(named),
         }
     }
-    fn may_queue(&self) -> Result<()> {
-        if self.metadata.config.is_async {
-            Ok(())
-        } else {
-            Err(Error::Unsupported { what: "a queued transfer of a buffer without `is_async` in its configuration" })
+
+    pub fn element(&self) -> Element {
+        match &self.kind {
+            Kind::Registered(element) => *element,
+            Kind::Created(named) => named.element,
         }
     }
-    fn has_queued(&self) {
-        self.shared.counts.queued();
+
+    /// Returns the number of live elements, which are of type `T`.
+    #[inline]
+    pub fn len<T>(&self) -> usize {
+        match &self.kind {
+            Kind::Registered(_) => self.counted.buffer.len() / size_of::<T>(),
+            Kind::Created(named) => named.len(),
+        }
+    }
+
+    /// Returns the name and configuration that a change of the length needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for a registered buffer.
+    pub fn growing(&self) -> Result<&Arc<Named>> {
+        self.named()
+            .ok_or(Error::Unsupported { what: "a new length or capacity for a registered buffer, which has no growth configuration" })
+    }
+
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for a created buffer whose configuration does not permit queued transfers.
+    pub fn may_queue(&self) -> Result<()> {
+        match self.named() {
+            Some(named) if !named.config.is_async => {
+                Err(Error::Unsupported { what: "a queued transfer of a buffer without `is_async` in its configuration" })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a queued transfer of a created buffer.
+    pub fn has_queued(&self, store: &Store<M>) {
+        if self.named().is_some() {
+            store.counts.queued();
+        }
     }
 }

@@ -1,14 +1,20 @@
-//! [`MemoryManager`]: named buffers that grow.
+//! [`MemoryManager`]: a store of numbered buffers. Created buffers also have a name and grow.
 //!
-//! A [`registry`] has buffers whose numbers travel in messages; a manager's have names and growth policies.
-//!
-//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating a name twice, or finding it with another type, is an error.
-//! 2. Growth copies the live elements on the device. After a failure the buffer is unchanged, in a group every buffer of it.
-//! 3. The sum of all blocks and reservations never exceeds the limit, including both blocks of a resize and pending frees.
-//! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
-//! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
-//! 6. Failures are repeated by an [error policy](Builder::error_policy), and blocks allocated from a [fallback memory](Builder::fallback), if configured.
-//! 7. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
+//! 1. Each buffer has a typed [`BufferId`], forever: the id of a freed buffer, or of another manager in any process, is an error.
+//! 2. A buffer is accessed through any number of [`Lease`]s, or one [`LeaseMut`]. A lookup by [`BufferId`] takes no lock, one by name locks a map
+//!    briefly. No lock is held during a call of foreign code.
+//! 3. A freed buffer grants no new lease. Its memory is freed after its last lease and its last queued operation.
+//! 4. A [created](MemoryManager::create) buffer has a name, an element type and a [`BufferConfig`]. Creating a name twice, or finding it with another
+//!    type, is an error. A [registered](MemoryManager::register) buffer was allocated by the caller, has no name and does not grow.
+//! 5. Growth copies the live elements on the device. After a failure the buffer is unchanged, in a group every buffer of it.
+//! 6. The sum of all blocks and reservations never exceeds the limit, including registered buffers, both blocks of a resize and pending frees.
+//! 7. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear), [`cleanup`](MemoryManager::cleanup) and a reference that hands a buffer over
+//!    free buffers.
+//! 8. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Sender and receiver check its bounds.
+//! 9. [`defragment`](MemoryManager::defragment) moves buffers without leases; their ids stay valid.
+//! 10. A [mirror](crate::mirror) is registered, leased and referenced alike, by [`MirrorLease`]s, which are exclusive. It is not moved.
+//! 11. Failures are repeated by an [error policy](Builder::error_policy), and blocks allocated from a [fallback memory](Builder::fallback), if configured.
+//! 12. A forked process's manager rejects every request with [`Unsupported`](crate::Error::Unsupported), frees nothing and has empty statistics.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -31,6 +37,28 @@
 //! # Ok(())
 //! # }
 //! ```
+//! A buffer of the caller, sent by reference:
+//! ```
+//! # fn main() -> ringmem::Result<()> {
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::manager::MemoryManager;
+//! use ringmem::memory::{Device, GpuBuffer};
+//!
+//! let backend = HostBackend::builder().build()?;
+//! let memory = Device::new(&backend, 0);
+//! let manager = MemoryManager::new(memory.clone());
+//! let id = manager.register(GpuBuffer::<f32>::from_slice(memory, &[1.0, 2.0, 3.0])?)?;
+//!
+//! let message = manager.reference(id, 1..)?; // 64 bytes, through any ring
+//! let (lease, range) = manager.resolve::<f32>(&message)?;
+//! assert_eq!(lease.slice(range)?.to_vec()?, [2.0, 3.0]);
+//!
+//! assert_eq!(manager.free(id)?, 1); // one lease keeps it
+//! drop(lease);
+//! assert!(manager.resolve::<f32>(&message).is_err());
+//! # Ok(())
+//! # }
+//! ```
 //! ```compile_fail
 //! # use ringmem::manager::{BufferId, Lease, MemoryManager};
 //! # use ringmem::memory::Device;
@@ -38,53 +66,54 @@
 //!     manager.lease(id) // f32 is not i32
 //! }
 //! ```
+//!
+//! # Parts
+//!
+//! `numbers` is the table, which decides who accesses an entry; `entry` is a buffer and its bytes of the budget; `names` finds created buffers. A lookup
+//! by id needs only the table.
 
-mod any;
-mod append;
 mod builder;
 mod cleanup;
 mod config;
 mod create;
-mod defragment;
 mod entry;
-mod group;
 mod growth;
 mod guard;
-mod metadata;
+mod id;
+mod lease;
+mod mirrors;
 mod names;
-mod queued;
-mod resize;
+mod numbers;
+mod reference;
+mod relocate;
 mod statistics;
 
-use core::alloc::Layout;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
+use std::boxed::Box;
 use std::sync::Arc;
 
-use entry::{Entry, Held};
+use entry::Entry;
 use guard::Guard;
-use metadata::{LATEST, Look};
-use names::Names;
+use mirrors::StoredMirror;
+use names::{LATEST, Names, Poll};
+use numbers::{Index, Removed, Slots};
 use statistics::Counts;
 
-use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
+use crate::memory::{Budget, Buffer, Memory, Reservation};
 use crate::monotonic::Clock;
-use crate::registry;
-use crate::registry::slots::{Exclusive, Removed, Slots};
-use crate::registry::stored::Element;
-use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
-pub use any::AnyBufferId;
-pub use append::Append;
 pub use builder::Builder;
 pub use config::{BufferConfig, Growth};
-pub use metadata::BufferStatistics;
-pub use statistics::Statistics;
+pub use growth::Append;
+pub use id::{AnyBufferId, BufferId};
+pub use lease::{Lease, LeaseMut};
+pub use mirrors::{MirrorId, MirrorLease};
+pub use relocate::Relocated;
+pub use statistics::{BufferStatistics, Statistics};
 
-pub use crate::registry::BufferId;
-
-/// Named buffers in one memory. Clones share the manager.
+/// A store of buffers in one memory, and of mirrors whose device copies are in that memory. Clones share the manager.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -98,60 +127,25 @@ pub use crate::registry::BufferId;
 /// assert!(manager.find::<i32>("weights").is_err()); // another element type
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[doc(alias = "GpuMemoryManager")]
+#[doc(alias = "GpuMemoryManager", alias = "Registry")]
 pub struct MemoryManager<M: Memory> {
-    slots: Arc<Slots<Entry<M>>>,
-    shared: Arc<Shared<M>>,
+    table: Arc<Slots<Entry<M>, Store<M>>>,
 }
 
-/// A managed buffer's shared lease.
-///
-/// ```
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::manager::{BufferConfig, MemoryManager};
-/// use ringmem::memory::Device;
-///
-/// let backend = HostBackend::builder().build()?;
-/// let manager = MemoryManager::new(Device::new(&backend, 0));
-/// let id = manager.create::<u32>("counts", 4, BufferConfig::new())?;
-/// let lease = manager.lease(id)?; // not resized or freed meanwhile
-/// assert_eq!(lease.len(), 4);
-/// assert!(manager.lease_mut(id).is_err());
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-pub type Lease<'a, T, M> = registry::Lease<'a, T, M, Entry<M>>;
-/// A managed buffer's exclusive lease, for writing and resizing.
-///
-/// ```
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::manager::{BufferConfig, MemoryManager};
-/// use ringmem::memory::Device;
-///
-/// let backend = HostBackend::builder().build()?;
-/// let manager = MemoryManager::new(Device::new(&backend, 0));
-/// let id = manager.create::<u32>("counts", 2, BufferConfig::new())?;
-/// let mut lease = manager.lease_mut(id)?;
-/// lease.view_mut().copy_from(&[1, 2])?;
-/// lease.extend_from_slice(&[3, 4, 5])?; // grows if necessary
-/// assert!(manager.lease(id).is_err()); // exclusive
-/// drop(lease);
-/// assert_eq!(manager.lease(id)?.to_vec()?, [1, 2, 3, 4, 5]);
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-pub type LeaseMut<'a, T, M> = registry::LeaseMut<'a, T, M, Entry<M>>;
-
-struct Shared<M: Memory> {
+/// The parts of a manager without its buffers. Each lease reaches them through the table.
+struct Store<M: Memory> {
     memory: M,
     fallback: Option<M>,
     guard: Guard,
     names: Names,
     budget: Budget,
     clock: Clock,
-    looks: AtomicU64,
+    polls: AtomicU64,
     counts: Counts,
+    mirrors: Arc<Slots<StoredMirror>>,
 }
 
-impl<M: Memory + Clone> MemoryManager<M> {
+impl<M: Memory> MemoryManager<M> {
     /// Returns a manager with the default limit.
     #[must_use]
     pub fn new(memory: M) -> Self {
@@ -171,21 +165,30 @@ impl<M: Memory + Clone> MemoryManager<M> {
 
     fn of(builder: Builder<M>) -> Self {
         let Builder { memory, limit, clock, policy, fallback } = builder;
-        let shared = Shared {
+        let store = Store {
             memory,
             fallback,
             guard: Guard::new(policy),
             names: Names::default(),
             budget: Budget::new(limit),
             clock,
-            looks: AtomicU64::new(0),
+            polls: AtomicU64::new(0),
             counts: Counts::default(),
+            mirrors: Arc::new(Slots::new(())),
         };
-        Self { slots: Arc::new(Slots::new()), shared: Arc::new(shared) }
+        Self { table: Arc::new(Slots::new(store)) }
     }
-}
 
-impl<M: Memory> MemoryManager<M> {
+    fn store(&self) -> &Store<M> {
+        &self.table.shared
+    }
+
+    /// Returns its number, which references to its buffers contain. References to its mirrors contain another one.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.table.number()
+    }
+
     /// Returns the buffer of that name.
     ///
     /// # Errors
@@ -193,68 +196,73 @@ impl<M: Memory> MemoryManager<M> {
     /// [`NotFound`](Error::NotFound); [`IdError::Elements`](crate::error::IdError::Elements) with both type names for another element type.
     #[inline]
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
-        self.slots.here()?;
-        match self.shared.names.find(name, |index, metadata| metadata.element.check::<T>().map(|()| index)) {
-            Some(index) => Ok(BufferId::new(self.slots.number(), index?)),
+        self.table.here()?;
+        match self.store().names.find(name, |index, named| named.element.check::<T>().map(|()| index)) {
+            Some(index) => Ok(BufferId::new(self.table.number(), index?)),
             None => Err(Error::NotFound { what: "buffer", name: name.into(), known: Box::default() }),
         }
     }
 
-    /// Returns a shared lease.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Id`] with the id's fault, [`Error::Busy`] under an exclusive lease.
-    #[inline]
-    pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
-        self.slots.lease(id)
-    }
-
-    /// Returns the exclusive lease, for writing and resizing.
-    ///
-    /// # Errors
-    ///
-    /// As [`lease`](Self::lease), and [`Error::Busy`] under any lease.
-    pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
-        self.slots.lease_mut(id)
-    }
-
-    /// Returns whether the buffer exists, even leased. Not a use.
+    /// Returns whether the buffer or mirror exists and was not freed, even leased. Not a use.
     #[inline]
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
-        self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
+        let mirrors = &self.store().mirrors;
+        self.table.own(id.table, id.index).is_ok_and(|index| self.table.contains(index))
+            || mirrors.own(id.table, id.index).is_ok_and(|index| mirrors.contains(index))
     }
 
-    /// Frees a buffer and its name; returns the number of leases that keep the memory. The last of them frees it; without any, this call does.
+    /// Frees a buffer or mirror, and its name; returns the number of leases that keep the memory. The last of them frees it; without any, this call
+    /// does.
     ///
     /// # Errors
     ///
     /// [`Error::Id`] with the id's fault. The driver's error if this call frees the memory; the buffer is freed anyway.
     pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
-        let AnyBufferId { manager, index } = buffer.into();
-        let index = self.slots.own(manager, index)?;
-        // After removal, another buffer may get the slot.
-        let metadata = self.shared.names.of(index);
-        let removed = self.slots.remove(index)?;
-        self.shared.counts.freed();
-        if let Some(metadata) = metadata {
-            self.shared.names.free(&metadata);
+        let AnyBufferId { table, index } = buffer.into();
+        let mirrors = &self.store().mirrors;
+        if table == mirrors.number() {
+            mirrors.here()?;
+            return match mirrors.remove(index)? {
+                Removed::UnderLease(leases) => Ok(leases),
+                Removed::Value(mirror) => mirror.close().map(|()| 0),
+            };
         }
-        match removed {
-            Removed::Value(entry) => entry.held.close().map(|()| 0),
-            Removed::Leased(leases) => Ok(leases),
+        match self.remove(self.table.own(table, index)?)? {
+            Removed::UnderLease(leases) => Ok(leases),
+            Removed::Value(entry) => entry.counted.close().map(|()| 0),
         }
     }
 
-    /// Frees every buffer; returns their number.
+    /// Removes a buffer and its name from the table.
+    fn remove(&self, index: Index) -> Result<Removed<Entry<M>>> {
+        let removed = self.table.remove(index)?;
+        // A leased entry does not tell whether it has a name.
+        let is_unnamed = matches!(&removed, Removed::Value(entry) if entry.named().is_none());
+        if !is_unnamed {
+            self.store().names.free(index);
+        }
+        Ok(removed)
+    }
+
+    /// Removes a buffer and returns it, as [`LeaseMut::take`].
+    ///
+    /// # Errors
+    ///
+    /// As [`lease_mut`](Self::lease_mut): a leased buffer stays.
+    pub fn take<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Buffer<T, M>> {
+        self.lease_mut(id)?.take()
+    }
+
+    /// Frees every buffer and mirror; returns their number.
     pub fn clear(&self) -> u64 {
-        if self.slots.here().is_err() {
+        if self.table.here().is_err() {
             return 0;
         }
-        let here = self.shared.names.all();
-        let indices = here.into_iter().filter_map(|metadata| metadata.index());
-        indices.filter(|&index| self.free(AnyBufferId { manager: self.slots.number(), index }).is_ok()).count() as u64
+        let mirrors = &self.store().mirrors;
+        let buffers = self.table.indices().filter(|&index| self.remove(index).is_ok()).count();
+        let mirrors = mirrors.indices().filter(|&index| mirrors.remove(index).is_ok()).count();
+        (buffers + mirrors) as u64
     }
 
     /// Reserves bytes of the budget for buffers [created](Self::create_in) with them, or for other memory.
@@ -263,60 +271,69 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// [`Limit`](Error::Limit).
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.slots.here()?;
-        self.shared.reserve(bytes)
+        self.table.here()?;
+        self.store().reserve(bytes)
     }
 
     /// Returns the budget.
     #[must_use]
     pub fn budget(&self) -> &Budget {
-        &self.shared.budget
+        &self.store().budget
     }
 
     /// Returns the statistics. Dates the reads since the last poll.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        if self.slots.here().is_err() {
+        if self.table.here().is_err() {
             return Statistics::default();
         }
-        let Shared { names, memory, budget, counts, guard, .. } = &*self.shared;
+        let store = self.store();
+        let Store { names, memory, budget, counts, guard, mirrors, .. } = store;
         memory.backend().free_deferred();
-        let (all, look) = (names.all(), self.shared.look());
-        all.iter().for_each(|metadata| metadata.look(look));
-        let now = self.shared.now();
-        let buffers = all.iter().map(|metadata| metadata.read(look, now)).collect();
-        let (used_bytes, peak_bytes, limit_bytes) = (budget.used(), budget.peak(), budget.limit());
-        Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..guard.read(counts.read()) }
+        let (all, poll) = (names.all(), store.poll());
+        all.iter().for_each(|named| named.begin_dating(poll));
+        let now = store.now();
+        let buffers = all.iter().map(|named| named.read(poll, now)).collect();
+        let (of_buffers, of_mirrors, counts) = (self.table.counts(), mirrors.counts(), counts.read());
+        guard.read(Statistics {
+            buffers,
+            used_bytes: budget.used(),
+            peak_bytes: budget.peak(),
+            limit_bytes: budget.limit(),
+            registered: (of_buffers.inserted + of_mirrors.inserted).saturating_sub(counts.created),
+            released: of_buffers.removed + of_mirrors.removed,
+            freed: of_buffers.freed + of_mirrors.freed,
+            leases: self.table.leases() + mirrors.leases(),
+            retired: of_buffers.retired + of_mirrors.retired,
+            ..counts
+        })
     }
 
     /// Dates the reads since the last poll: called once per frame, it makes ages exact to a frame. Allocates nothing.
     pub fn tick(&self) {
-        if self.slots.here().is_err() {
+        if self.table.here().is_err() {
             return;
         }
-        let look = self.shared.look();
-        self.shared.names.each(|metadata| metadata.look(look));
-        let now = self.shared.now();
-        self.shared.names.each(|metadata| {
-            metadata.last_used(look, now);
+        let store = self.store();
+        let poll = store.poll();
+        store.names.each(|named| named.begin_dating(poll));
+        let now = store.now();
+        store.names.each(|named| {
+            named.last_used(poll, now);
         });
-    }
-
-    fn alone(&self, buffer: AnyBufferId) -> Result<Exclusive<'_, Entry<M>>> {
-        self.slots.exclusive(self.slots.own(buffer.manager, buffer.index)?)
     }
 }
 
-impl<M: Memory> Shared<M> {
+impl<M: Memory> Store<M> {
     fn now(&self) -> u64 {
         (self.clock)().min(LATEST)
     }
 
-    fn look(&self) -> Look {
-        Look::next(&self.looks)
+    fn poll(&self) -> Poll {
+        Poll::next(&self.polls)
     }
 
-    /// Includes bytes of pending frees.
+    /// Reserves bytes, if necessary after the frees that wait for a kernel which has ended.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
             self.memory.backend().free_deferred();
@@ -325,41 +342,19 @@ impl<M: Memory> Shared<M> {
     }
 }
 
-impl<M: Memory + Clone> Shared<M> {
-    fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
-        let reservation = self.reserve(bytes)?;
-        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());
-        let layout = layout.ok_or_else(|| Error::Size {
-            what: "size in bytes",
-            asked: bytes,
-            least: 0,
-            most: most_bytes(align_of::<u64>()) as u64,
-        })?;
-        let (block, _) = origin.around(|| self.allocate(layout, None))?;
-        drop(Held::new(block, reservation));
-        Ok(())
-    }
-
-    /// Returns also whether the block is of the fallback memory.
-    fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<(Buffer<u8, M>, bool)> {
-        let layout = element.layout(capacity)?;
-        origin.around(|| self.allocate(layout, on))
-    }
-
-    fn allocate(&self, layout: Layout, on: Option<&Stream>) -> Result<(Buffer<u8, M>, bool)> {
-        let from = |memory: &M, is_fallback| Ok((Buffer::bytes(memory.clone(), layout, on)?, is_fallback));
-        self.guard.retry_or(|| from(&self.memory, false), self.fallback.as_ref().map(|memory| || from(memory, true)))
-    }
-}
-
 impl<M: Memory> Clone for MemoryManager<M> {
     fn clone(&self) -> Self {
-        Self { slots: Arc::clone(&self.slots), shared: Arc::clone(&self.shared) }
+        Self { table: Arc::clone(&self.table) }
     }
 }
 
 impl<M: Memory> fmt::Debug for MemoryManager<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryManager").field("budget", &self.shared.budget).field("counts", &self.shared.counts).finish_non_exhaustive()
+        let Store { budget, counts, .. } = self.store();
+        f.debug_struct("MemoryManager")
+            .field("number", &self.number())
+            .field("budget", budget)
+            .field("counts", counts)
+            .finish_non_exhaustive()
     }
 }

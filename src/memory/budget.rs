@@ -94,7 +94,12 @@ impl Budget {
     }
 
     pub(crate) fn taken(&self, bytes: u64) -> Reservation {
-        Reservation { budget: self.clone(), bytes }
+        self.clone().into_reservation(bytes)
+    }
+
+    /// For bytes that the caller has taken, or has from [`Reservation::into_budget`].
+    pub(crate) fn into_reservation(self, bytes: u64) -> Reservation {
+        Reservation { budget: self, bytes }
     }
 }
 
@@ -146,6 +151,12 @@ impl Reservation {
 
     pub(crate) fn join(&mut self, mut other: Self) {
         self.bytes += mem::take(&mut other.bytes);
+    }
+
+    /// Returns the budget, of which the caller then owns the bytes.
+    pub(crate) fn into_budget(mut self) -> Budget {
+        self.bytes = 0;
+        self.budget.clone()
     }
 
     pub(crate) fn is_of(&self, budget: &Budget) -> bool {

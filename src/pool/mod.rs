@@ -134,7 +134,7 @@ impl<M: Memory> Pool<M> {
     }
 
     /// Frees empty slabs, longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all thread caches, so that
-    /// free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps slabs whose free the backend
+    /// free blocks coalesce; [`MemoryManager::defragment`](crate::manager::MemoryManager::defragment) also moves blocks. Keeps slabs whose free the backend
     /// would [defer](crate::backend::Backend::defers_free). Takes time in proportion to the slabs.
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))

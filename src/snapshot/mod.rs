@@ -46,8 +46,7 @@
 //! | `pools` | objects: `name`; `time_ns`, when added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`, each with `offset` (ascending), `bytes` and `state`: `live`, `cached`, `pending` or `free` |
 //! | `samples` | objects by time: `pool`, `time_ns`, `statistics` |
 //! | `trackers` | objects: `name`, `peak_bytes`, `leaks`: each live block with `number`, `name`, `bytes`, `align`, `address`, `stream`, `place`, `age_ns`, `backtrace` |
-//! | `managers` | objects: `name`, `used_bytes`, `peak_bytes`, `limit_bytes`, `buffers`: each with `name`, `element`, `used_bytes`, `capacity_bytes`, `resizes`, `age_ns`, `idle_ns` |
-//! | `registries` | objects: `name`, `registered`, `released`, `freed`, `leases`, `bytes`, `retired` |
+//! | `managers` | objects: `name`, `used_bytes`, `peak_bytes`, `limit_bytes`, `created`, `registered`, `released`, `freed`, `leases`, `retired`, `buffers`, the created ones: each with `name`, `element`, `used_bytes`, `capacity_bytes`, `resizes`, `age_ns`, `idle_ns` |
 //! | `traces` | objects: `name`, `events` |
 //!
 //! Events, in order of time, have `kind` and `time_ns`. An `alloc` has `block`, a number that identifies the block in this trace, `bytes`,
@@ -71,7 +70,6 @@ use crate::manager::MemoryManager;
 use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
 use crate::path::named;
 use crate::pool::{Pool, SlabView, Statistics};
-use crate::registry::Registry;
 
 pub use csv::csv;
 
@@ -99,7 +97,6 @@ pub struct Snapshot {
     samples: Vec<String>,
     trackers: Vec<String>,
     managers: Vec<String>,
-    registries: Vec<String>,
     traces: Vec<String>,
 }
 
@@ -139,12 +136,6 @@ impl Snapshot {
         self
     }
 
-    /// Adds a registry's figures.
-    pub fn registry<M: Memory>(&mut self, name: &str, registry: &Registry<M>) -> &mut Self {
-        self.registries.push(parts::registry(name, &registry.statistics()).to_string());
-        self
-    }
-
     /// Adds a logged memory's calls.
     pub fn logged<M: Memory>(&mut self, name: &str, memory: &Logged<M>) -> &mut Self {
         self.calls(name, &memory.calls())
@@ -181,15 +172,8 @@ impl Snapshot {
     fn document(&self) -> impl Display {
         fmt::from_fn(|f| {
             write!(f, r#"{{"version":{VERSION},"taken_ns":{}"#, now_ns())?;
-            let Self { pools, samples, trackers, managers, registries, traces } = self;
-            let sections = [
-                ("pools", pools),
-                ("samples", samples),
-                ("trackers", trackers),
-                ("managers", managers),
-                ("registries", registries),
-                ("traces", traces),
-            ];
+            let Self { pools, samples, trackers, managers, traces } = self;
+            let sections = [("pools", pools), ("samples", samples), ("trackers", trackers), ("managers", managers), ("traces", traces)];
             for (name, parts) in sections {
                 write!(f, ",{}:", quoted(name))?;
                 list(f, parts, |part, f| f.write_str(part))?;

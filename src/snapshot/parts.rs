@@ -6,7 +6,6 @@ use crate::escape::json as quoted;
 use crate::manager::{self, BufferStatistics};
 use crate::memory::{Call, Event, Leak, Report};
 use crate::pool::{PartState, SlabView, Statistics};
-use crate::registry;
 
 pub(super) fn pool(name: &str, time_ns: u64, statistics: &Statistics, slabs: &[SlabView]) -> impl Display {
     fmt::from_fn(move |f| {
@@ -68,10 +67,12 @@ fn leak(leak: &Leak, f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 pub(super) fn manager(name: &str, statistics: &manager::Statistics) -> impl Display {
-    let manager::Statistics { buffers, used_bytes, peak_bytes, limit_bytes, .. } = statistics;
+    let manager::Statistics { buffers, used_bytes, peak_bytes, limit_bytes, created, registered, .. } = statistics;
+    let manager::Statistics { released, freed, leases, retired, .. } = statistics;
     fmt::from_fn(move |f| {
-        let name = quoted(name);
-        write!(f, r#"{{"name":{name},"used_bytes":{used_bytes},"peak_bytes":{peak_bytes},"limit_bytes":{limit_bytes},"buffers":"#)?;
+        write!(f, r#"{{"name":{},"used_bytes":{used_bytes},"peak_bytes":{peak_bytes},"limit_bytes":{limit_bytes},"#, quoted(name))?;
+        write!(f, r#""created":{created},"registered":{registered},"released":{released},"freed":{freed},"#)?;
+        write!(f, r#""leases":{leases},"retired":{retired},"buffers":"#)?;
         list(f, buffers, buffer)?;
         f.write_str("}")
     })
@@ -82,14 +83,6 @@ fn buffer(buffer: &BufferStatistics, f: &mut Formatter<'_>) -> fmt::Result {
     let (used, capacity, age, idle) = (buffer.used_bytes(), buffer.capacity_bytes(), nanoseconds(*age), nanoseconds(*idle));
     write!(f, r#"{{"name":{},"element":{},"used_bytes":{used},"capacity_bytes":{capacity},"#, quoted(name), quoted(element))?;
     write!(f, r#""resizes":{resizes},"age_ns":{age},"idle_ns":{idle}}}"#)
-}
-
-pub(super) fn registry(name: &str, statistics: &registry::Statistics) -> impl Display {
-    let registry::Statistics { registered, released, freed, leases, bytes, retired } = *statistics;
-    fmt::from_fn(move |f| {
-        write!(f, r#"{{"name":{},"registered":{registered},"released":{released},"freed":{freed},"#, quoted(name))?;
-        write!(f, r#""leases":{leases},"bytes":{bytes},"retired":{retired}}}"#)
-    })
 }
 
 pub(super) fn trace<'a>(name: &str, events: impl Iterator<Item = (&'a Event, Option<&'a Call>)> + Clone) -> impl Display {

@@ -167,7 +167,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// - the arguments are the kernel's; it accesses only the operands, does not write to a [`Lease`](crate::registry::Lease), and ends by
+    /// - the arguments are the kernel's; it accesses only the operands, does not write to a [`Lease`](crate::manager::Lease), and ends by
     ///   itself; other accesses follow [`launch`](Self::launch);
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
     ///   borrowed until it has ended.

@@ -6,7 +6,7 @@ use crate::memory::{Buffer, Memory};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and returns it",
-    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its registry: call `into_owned` on the lease"
+    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its manager: call `into_owned` on the lease"
 )]
 pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self as Operand>::Memory> {
     /// The element type.
@@ -15,7 +15,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
     type Memory: Memory;
 }
 
-/// A source: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
+/// A source: a [`Buffer`], a [`Lease`](crate::manager::Lease) or a [`LeaseMut`](crate::manager::LeaseMut).
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -36,11 +36,11 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and returns it",
-    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its registry: call `into_owned` on the lease"
+    note = "an operand is a `Buffer`, or a `Lease` or `LeaseMut` that owns its manager: call `into_owned` on the lease"
 )]
 pub trait Source: Operand {}
 
-/// A target: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
+/// A target: a [`Buffer`] or a [`LeaseMut`](crate::manager::LeaseMut).
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -60,7 +60,7 @@ pub trait Source: Operand {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued to be written",
     label = "the stream takes it by value and returns it",
-    note = "a target is a `Buffer`, or a `LeaseMut` that owns its registry: call `into_owned` on the lease"
+    note = "a target is a `Buffer`, or a `LeaseMut` that owns its manager: call `into_owned` on the lease"
 )]
 pub trait Target: Operand {}
 
@@ -72,9 +72,9 @@ impl<T: DeviceBytes, M: Memory> Source for Buffer<T, M> {}
 impl<T: DeviceBytes, M: Memory> Target for Buffer<T, M> {}
 
 pub(crate) mod sealed {
-    use crate::DeviceBytes;
     use crate::backend::Ticket;
     use crate::memory::{Buffer, Memory, Slice};
+    use crate::{DeviceBytes, Result};
 
     pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
@@ -85,6 +85,12 @@ pub(crate) mod sealed {
         fn is_written(&self) -> bool {
             true
         }
+        /// Returns an error for elements that are not configured for queued transfers.
+        fn may_queue(&self) -> Result<()> {
+            Ok(())
+        }
+        /// Counts a queued transfer.
+        fn has_queued(&self) {}
     }
 
     impl<T: DeviceBytes, M: Memory> Elements<T, M> for Buffer<T, M> {

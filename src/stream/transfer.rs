@@ -35,11 +35,17 @@ impl Stream {
         at: usize,
     ) -> Queue<(A, B)> {
         let queued = (|| {
+            from.may_queue()?;
+            to.may_queue()?;
             let (source, target) = (from.elements().slice(range)?, to.elements());
             let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
             // SAFETY: until executed, exclusive of the target, shared with the source's readers; dropped operands are freed after it.
             unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
         })();
+        if let Ok(Some(_)) = queued {
+            from.has_queued();
+            to.has_queued();
+        }
         self.pending(queued, (from, to))
     }
 
@@ -55,7 +61,10 @@ impl Stream {
         let mut ticket = None;
         // SAFETY: the target is exclusive until executed.
         let fill = || unsafe { self.queue_fill(to.elements().slice(range)?, value, to.last(), &mut ticket) };
-        let outcome = catch_unwind(AssertUnwindSafe(fill));
+        let outcome = catch_unwind(AssertUnwindSafe(|| to.may_queue().and_then(|()| fill())));
+        if ticket.is_some() {
+            to.has_queued();
+        }
         let pending = Pending::new(to, ticket, self.clone());
         match outcome {
             Ok(Ok(())) => Ok(pending),

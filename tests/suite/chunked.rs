@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use ringmem::backend::host::{Call, Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::copy::{Chunked, Chunks, MOST_DEPTH, Progress};
 use ringmem::error::OperationFault;
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
-use ringmem::registry::Registry;
 use ringmem::stream::Stream;
 use ringmem::{DeviceBytes, Error};
 
@@ -279,12 +279,12 @@ fn a_dropped_or_forgotten_copy_queues_no_more_chunks() {
 #[test]
 fn leases_can_be_copied_in_chunks() {
     let backend = backend();
-    let registry = Registry::new();
     let (from, to) = ends::<u8>(&backend, 1000);
-    let id = registry.register(to).expect("room");
-    let lease = registry.lease_mut(id).expect("live").into_owned();
+    let manager = MemoryManager::new(to.memory().clone());
+    let id = manager.register(to).expect("room");
+    let lease = manager.lease_mut(id).expect("live").into_owned();
     let (_, lease) = done(Chunked::new(&stream(&backend), from, lease, 300, 2).expect("it is queued"));
     drop(lease);
-    assert_eq!(registry.lease(id).expect("live").view().to_vec().expect("a download"), pattern(1000));
-    assert_eq!(registry.statistics().leases, 0);
+    assert_eq!(manager.lease(id).expect("live").view().to_vec().expect("a download"), pattern(1000));
+    assert_eq!(manager.statistics().leases, 0);
 }

@@ -26,7 +26,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("AlreadyExists", include_str!("manager/limit.rs")),
     ("Staging", include_str!("streaming/shapes.rs")),
     ("Mirror", include_str!("mirror/table.rs")),
-    ("Id", include_str!("registry/mod.rs")),
+    ("Id", include_str!("registered/mod.rs")),
     ("Config", include_str!("pools/fields.rs")),
     // On the driver double.
     ("NoDriver", include_str!("../cuda/exits.rs")),
@@ -76,14 +76,14 @@ const CAUSES: &[(&str, &str)] = &[
 ];
 
 const IDS: &[(&str, &str)] = &[
-    ("Unknown", include_str!("registry/messages.rs")),
-    ("Stale", include_str!("registry/ids.rs")),
-    ("Released", include_str!("registry/leases.rs")),
-    ("Foreign", include_str!("registry/ids.rs")),
-    ("Elements", include_str!("registry/messages.rs")),
-    ("Mirror", include_str!("registry/mirrors.rs")),
-    ("Full", include_str!("../../src/registry/slots/tests.rs")),
-    ("Reference", include_str!("registry/messages.rs")),
+    ("Unknown", include_str!("registered/messages.rs")),
+    ("Stale", include_str!("registered/ids.rs")),
+    ("Released", include_str!("registered/leases.rs")),
+    ("Foreign", include_str!("registered/ids.rs")),
+    ("Elements", include_str!("registered/messages.rs")),
+    ("Mirror", include_str!("registered/mirrors.rs")),
+    ("Full", include_str!("../../src/manager/numbers/tests.rs")),
+    ("Reference", include_str!("registered/messages.rs")),
 ];
 
 const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];

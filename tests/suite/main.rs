@@ -35,7 +35,7 @@ mod pools;
 mod prefetch;
 #[cfg(feature = "prometheus")]
 mod prometheus;
-mod registry;
+mod registered;
 mod shared;
 mod shared_owned;
 mod snapshot;

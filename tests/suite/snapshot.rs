@@ -6,7 +6,6 @@ use ringmem::backend::host::HostBackend;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, Event, GpuBuffer, Logged, Pinned, Trace, Tracked};
 use ringmem::pool::{PinnedPool, Pool};
-use ringmem::registry::Registry;
 use ringmem::snapshot::{Snapshot, csv};
 use ringmem::stream::Stream;
 use serde_json::{Value, json};
@@ -27,7 +26,7 @@ fn parsed(snapshot: &Snapshot) -> Value {
 fn an_empty_snapshot_has_every_section_and_its_version() {
     let mut json = parsed(&Snapshot::new());
     assert!(json["taken_ns"].take().is_u64());
-    let expected = json!({ "version": 1, "taken_ns": null, "pools": [], "samples": [], "trackers": [], "managers": [], "registries": [], "traces": [] });
+    let expected = json!({ "version": 1, "taken_ns": null, "pools": [], "samples": [], "trackers": [], "managers": [], "traces": [] });
     assert_eq!(json, expected);
 }
 
@@ -138,7 +137,7 @@ fn a_parsed_trace_has_null_for_missing_fields() {
 }
 
 #[test]
-fn snapshots_contain_samples_managers_and_registries() {
+fn snapshots_contain_samples_and_managers() {
     let backend = backend();
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
     let clock = Arc::new(AtomicU64::new(1000));
@@ -153,18 +152,18 @@ fn snapshots_contain_samples_managers_and_registries() {
     clock.store(1700, Relaxed);
     let figures = manager.statistics();
     assert!(figures.peak_bytes > figures.used_bytes && figures.buffers[0].capacity_bytes() > 6000, "{figures:?}");
-    let registry = Registry::new();
+    let numbered = MemoryManager::new(Device::new(&backend, 0));
     let ids = [100, 200, 300, 400, 500, 600]
-        .map(|bytes| registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), bytes).expect("room")).expect("a slot"));
-    let _leases = [0, 0, 1, 2].map(|at| registry.lease(ids[at]).expect("it is registered"));
+        .map(|bytes| numbered.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), bytes).expect("room")).expect("a slot"));
+    let _leases = [0, 0, 1, 2].map(|at| numbered.lease(ids[at]).expect("it is registered"));
     for at in [1, 3, 4] {
-        registry.release(ids[at]).expect("it is registered");
+        numbered.free(ids[at]).expect("it is registered");
     }
     let mut snapshot = Snapshot::new();
     let earlier = parsed(&Snapshot::new());
     snapshot.sample("device", &pool.statistics());
     let _live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("room");
-    snapshot.sample("device", &pool.statistics()).manager("buffers", &manager).registry("numbered", &registry);
+    snapshot.sample("device", &pool.statistics()).manager("buffers", &manager).manager("numbered", &numbered);
     let json = parsed(&snapshot);
     let held = |at: usize| json["samples"][at]["statistics"]["requested_bytes"].as_u64();
     assert_eq!((held(0), held(1), &json["samples"][1]["pool"]), (Some(0), Some(5000), &json!("device")));
@@ -178,8 +177,11 @@ fn snapshots_contain_samples_managers_and_registries() {
     assert_eq!(buffer, &expected);
     let of_manager = ["name", "used_bytes", "peak_bytes", "limit_bytes"].map(|field| &json["managers"][0][field]);
     assert_eq!(of_manager, [&json!("buffers"), &json!(figures.used_bytes), &json!(figures.peak_bytes), &json!(1 << 20)]);
-    let expected = json!({ "name": "numbered", "registered": 6, "released": 3, "freed": 2, "leases": 4, "bytes": 1200, "retired": 0 });
-    assert_eq!(json["registries"], json!([expected]));
+    let expected = json!({
+        "name": "numbered", "used_bytes": 1200, "peak_bytes": 2100, "limit_bytes": 6_u64 << 30, "created": 0, "registered": 6, "released": 3,
+        "freed": 2, "leases": 4, "retired": 0, "buffers": []
+    });
+    assert_eq!(json["managers"][1], expected);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::control::{self, Capabilities, Command, HostSide, State};
 use ringmem::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::mirror::{Access, MirroredBuffer};
-use ringmem::registry::Registry;
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Host, HostWord, Image, LAYOUTS, RingHeader, RingLayout, SharedLayout, image::KernelHost};
@@ -67,9 +67,9 @@ fn views_leases_and_mirrors_have_typed_pointers_for_a_launch() {
     assert_eq!(mirror.host().expect("copied down"), [5, 5, 5, 0, 0, 0, 0, 0]);
     assert_eq!(mirror.device().expect("valid").device_pointer(), words);
 
-    let registry = Registry::new();
-    let id = registry.register(GpuBuffer::<u64>::from_slice(memory(), &[0; 4]).expect("room")).expect("room");
-    let mut lease = registry.lease_mut(id).expect("live");
+    let manager = MemoryManager::new(memory());
+    let id = manager.register(GpuBuffer::<u64>::from_slice(memory(), &[0; 4]).expect("room")).expect("room");
+    let mut lease = manager.lease_mut(id).expect("live");
     assert_eq!(lease.device_pointer(), lease.view().device_pointer());
     fill(lease.slice_mut(2..).expect("within").device_pointer(), 2).expect("queued").wait().expect("no panic");
     assert_eq!(lease.to_vec().expect("a download"), [0, 0, 5, 5]);

@@ -1,12 +1,12 @@
-//! `cargo bench -p ringmem-benches --bench manager -- [--json] [--quick] [NAME]...`: named buffers on the host backend. `push-bytes` counts bytes.
+//! `cargo bench -p ringmem-benches --bench manager -- [--json] [--quick] [NAME]...`: named and numbered buffers on the host backend. `push-bytes` counts bytes.
 
 mod named;
-mod registry;
+mod numbered;
 mod relocation;
 
 use ringmem_benches::{Wanted, run};
 
 fn main() {
-    let groups = [registry::workloads(), relocation::workloads(), named::workloads()];
+    let groups = [numbered::workloads(), relocation::workloads(), named::workloads()];
     run("manager", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }

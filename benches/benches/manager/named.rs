@@ -9,7 +9,7 @@ use ringmem::memory::{Buffer, Device, Memory};
 use ringmem::pool::Pool;
 use ringmem_benches::{Workload, job, team};
 
-use crate::registry::two_additions;
+use crate::numbered::two_additions;
 
 const COUNT: usize = 64;
 const LIVE: usize = 1 << 20;

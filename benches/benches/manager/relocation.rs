@@ -2,9 +2,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use ringmem::backend::host::HostBackend;
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Buffer, Device};
 use ringmem::pool::Pool;
-use ringmem::registry::Registry;
 use ringmem_benches::{Workload, job, team};
 
 const MIB: usize = 1 << 20;
@@ -25,23 +25,23 @@ fn defragment(kibs: u64) -> f64 {
     let bytes = (BLOCKS * MIB) as u64;
     let pool = Pool::builder(Device::new(&backend, 0)).slab(bytes).limit(bytes).build().expect("a pool");
     rounds(kibs, || {
-        let registry = Registry::new();
+        let manager = MemoryManager::new(pool.clone());
         let ids: Vec<_> = (0..BLOCKS)
             .map(|number| {
                 let mut buffer = Buffer::<u8, _>::new(pool.clone(), MIB).expect("room");
                 buffer.fill(number as u8).expect("live");
-                registry.register(buffer).expect("room")
+                manager.register(buffer).expect("room")
             })
             .collect();
-        let mut placed: Vec<_> = ids.iter().map(|&id| (registry.lease(id).expect("live").device_address(), id)).collect();
+        let mut placed: Vec<_> = ids.iter().map(|&id| (manager.lease(id).expect("live").device_address(), id)).collect();
         placed.sort_unstable_by_key(|&(address, _)| address);
-        placed.iter().skip(1).step_by(2).for_each(|&(_, id)| assert_eq!(registry.release(id).expect("live"), 0));
+        placed.iter().skip(1).step_by(2).for_each(|&(_, id)| assert_eq!(manager.free(id).expect("live"), 0));
         let begun = Instant::now();
-        let done = registry.defragment(&pool).expect("no failure");
+        let done = manager.defragment().expect("no failure");
         let took = begun.elapsed();
         assert_eq!((done.moved as usize, done.copied_bytes as usize), (MOVED, MOVED * MIB));
-        for (number, id) in ids.iter().enumerate().filter(|&(_, &id)| registry.contains(id)) {
-            let ends = registry.lease(*id).expect("live").slice(MIB - 1..).expect("within").to_vec().expect("live");
+        for (number, id) in ids.iter().enumerate().filter(|&(_, &id)| manager.contains(id)) {
+            let ends = manager.lease(*id).expect("live").slice(MIB - 1..).expect("within").to_vec().expect("live");
             assert_eq!(ends, [number as u8]);
         }
         took
@@ -65,5 +65,5 @@ fn copied(kibs: u64) -> f64 {
 }
 
 pub fn workloads() -> Vec<Workload> {
-    vec![Workload { unit: "ns/KiB", ..Workload::one("defragment", 1.5, vec![("ringmem Registry", defragment), ("memcpy", copied)]) }]
+    vec![Workload { unit: "ns/KiB", ..Workload::one("defragment", 1.5, vec![("ringmem MemoryManager", defragment), ("memcpy", copied)]) }]
 }

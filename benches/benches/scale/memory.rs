@@ -7,7 +7,6 @@ use ringmem::backend::{Block, Uses};
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Arena, Buffer, Memory, Tracked};
 use ringmem::pool::Pool;
-use ringmem::registry::Registry;
 use ringmem_benches::{Growth, Line, Random, Work};
 
 use crate::addresses::Addresses;
@@ -145,35 +144,40 @@ fn empty(memory: &Numbers) -> Buffer<u64, Numbers> {
     Buffer::new(Arc::clone(memory), 0).expect("no bytes")
 }
 
+/// The system clock fails under valgrind.
+fn empty_manager() -> MemoryManager<Numbers> {
+    MemoryManager::builder(Addresses::new()).clock(|| 0).build()
+}
+
 fn leased(count: u64) -> Work {
-    let (memory, registry, mut random) = (Addresses::new(), Registry::new(), Random(7));
-    let ids: Vec<_> = (0..count).map(|_| registry.register(empty(&memory)).expect("room")).collect();
-    each(move || drop(black_box(registry.lease(ids[random.index(&ids)]).expect("live"))))
+    let (memory, manager, mut random) = (Addresses::new(), empty_manager(), Random(7));
+    let ids: Vec<_> = (0..count).map(|_| manager.register(empty(&memory)).expect("room")).collect();
+    each(move || drop(black_box(manager.lease(ids[random.index(&ids)]).expect("live"))))
 }
 
 fn registered(count: u64) -> Work {
-    let (memory, registry) = (Addresses::new(), Registry::new());
+    let (memory, manager) = (Addresses::new(), empty_manager());
     for _ in 0..count {
-        registry.register(empty(&memory)).expect("room");
+        manager.register(empty(&memory)).expect("room");
     }
     each(move || {
-        let id = registry.register(empty(&memory)).expect("room");
-        assert_eq!(registry.release(id).expect("live"), 0);
+        let id = manager.register(empty(&memory)).expect("room");
+        assert_eq!(manager.free(id).expect("live"), 0);
     })
 }
 
 fn another(count: u64) -> Work {
-    let registry: &'static Registry<Numbers> = Box::leak(Box::new(Registry::new()));
-    let id = registry.register(empty(&Addresses::new())).expect("room");
-    let leases: Vec<_> = (0..count).map(|_| registry.lease(id).expect("live")).collect();
+    let manager: &'static MemoryManager<Numbers> = Box::leak(Box::new(empty_manager()));
+    let id = manager.register(empty(&Addresses::new())).expect("room");
+    let leases: Vec<_> = (0..count).map(|_| manager.lease(id).expect("live")).collect();
     each(move || {
         black_box(&leases);
-        drop(black_box(registry.lease(id).expect("live")));
+        drop(black_box(manager.lease(id).expect("live")));
     })
 }
 
 fn managed(count: u64) -> MemoryManager<Numbers> {
-    let manager = MemoryManager::builder(Addresses::new()).clock(|| 0).build();
+    let manager = empty_manager();
     for number in 0..count {
         manager.create::<u64>(&number.to_string(), 0, BufferConfig::new()).expect("room");
     }
@@ -233,9 +237,9 @@ pub fn quantities() -> Vec<Growth> {
         Growth {
             name: "leases",
             lines: vec![
-                Line::decades("ringmem Registry, lease", 6, leased),
-                Line::decades("ringmem Registry, register", 6, registered),
-                Line::decades("ringmem Registry, one buffer", 6, another),
+                Line::decades("ringmem Manager, lease", 6, leased),
+                Line::decades("ringmem Manager, register", 6, registered),
+                Line::decades("ringmem Manager, one buffer", 6, another),
                 Line::decades("ringmem Manager, find", 5, found),
                 Line::decades("ringmem Manager, create", 5, created),
                 Line::decades("ringmem Manager, free leased", 5, freed_under_a_lease),

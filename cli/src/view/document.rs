@@ -20,8 +20,6 @@ pub(super) struct Document {
     #[serde(default)]
     pub managers: Vec<Manager>,
     #[serde(default)]
-    pub registries: Vec<Registry>,
-    #[serde(default)]
     pub traces: Vec<Trace>,
 }
 
@@ -106,6 +104,16 @@ pub(super) struct Manager {
     pub used_bytes: u64,
     pub peak_bytes: u64,
     pub limit_bytes: u64,
+    #[serde(default)]
+    pub created: u64,
+    #[serde(default)]
+    pub registered: u64,
+    #[serde(default)]
+    pub released: u64,
+    #[serde(default)]
+    pub freed: u64,
+    #[serde(default)]
+    pub leases: u64,
     pub buffers: Vec<Buffer>,
 }
 
@@ -118,16 +126,6 @@ pub(super) struct Buffer {
     pub resizes: u64,
     pub age_ns: u64,
     pub idle_ns: u64,
-}
-
-#[derive(Deserialize, Serialize)]
-pub(super) struct Registry {
-    pub name: String,
-    pub registered: u64,
-    pub released: u64,
-    pub freed: u64,
-    pub leases: u64,
-    pub bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -176,8 +174,8 @@ fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, 
 }
 
 impl Document {
-    /// Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools, trackers, managers,
-    /// registries and traces each. Counts them before it allocates anything for them. The error is the first mistake and its place.
+    /// Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools, trackers, managers
+    /// and traces each. Counts them before it allocates anything for them. The error is the first mistake and its place.
     pub fn parse(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not a snapshot of memory: {error}");
         let head = Head::of(bytes).map_err(not_one)?;
@@ -307,7 +305,7 @@ mod tests {
             (format!(r#"{{"version":1,"pools":[{{"slabs":[{{"parts":{}}}]}}]}}"#, list("1", "2")), "more than 3 parts"),
             (format!(r#"{{"version":1,"trackers":[{{"leaks":{}}}]}}"#, list("1", "2")), "more than 3 leaks"),
             (format!(r#"{{"version":1,"managers":[{{"buffers":{}}}]}}"#, list("1", "2")), "more than 3 buffers"),
-            (format!(r#"{{"version":1,"registries":{}}}"#, list("1", "2")), "more than 2 parts of one kind: 4 registries"),
+            (format!(r#"{{"version":1,"managers":{}}}"#, list("1", "2")), "more than 2 parts of one kind: 4 managers"),
         ] {
             let error = parsed(&document).expect_err("too long");
             assert!(error.contains(fact), "{error}: {document}");

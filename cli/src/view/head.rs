@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// The lists of a snapshot by the list whose elements have them; the first row is the document's.
 pub(super) const LISTS: [(&str, &[&str]); 6] = [
-    ("", &["pools", "samples", "trackers", "managers", "registries", "traces"]),
+    ("", &["pools", "samples", "trackers", "managers", "traces"]),
     ("pools", &["slabs"]),
     ("slabs", &["parts"]),
     ("trackers", &["leaks"]),

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use ringmem::escape;
 use serde::Serialize;
 
-use super::document::{Document, Kind, Manager, Pool, Registry, Sample, Trace, Tracker, hex};
+use super::document::{Document, Kind, Manager, Pool, Sample, Trace, Tracker, hex};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -18,7 +18,6 @@ struct Data<'a> {
     samples: &'a [Sample],
     trackers: &'a [Tracker],
     managers: &'a [Manager],
-    registries: &'a [Registry],
     traces: Vec<Columns<'a>>,
 }
 
@@ -42,9 +41,9 @@ struct Columns<'a> {
 }
 
 pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_json::Error> {
-    let Document { taken_ns, pools, samples, trackers, managers, registries, traces } = document;
+    let Document { taken_ns, pools, samples, trackers, managers, traces } = document;
     let traces = traces.iter().map(Columns::of).collect();
-    let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, registries, traces };
+    let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, traces };
     // In JSON `<` occurs only in strings; escaped, it cannot end the script or begin a comment.
     let data = escape::json_document(&serde_json::to_string(&data)?).to_string().replace('<', "\\u003c");
     let page = PAGE.replace("/* STYLE */", STYLE).replace("/* SCRIPT */", SCRIPT);

@@ -652,11 +652,10 @@ function buffers() {
     }
   }
   facts.buffers = rows.length;
-  $('buffers').hidden = !data.managers.length && !data.registries.length;
+  $('buffers').hidden = !data.managers.length;
   const box = $('buffers').querySelector('.table');
   table(box, ['Buffer', '#Used', '#Capacity', '#Resizes', '#Idle', ''], rows, 'No buffer.');
-  for (const manager of data.managers) box.append(el('p', { className: 'empty' }, `${manager.name}: ${size(manager.used_bytes)} in use, peak ${size(manager.peak_bytes)}, limit ${manager.limit_bytes >= 2 ** 63 ? 'none' : size(manager.limit_bytes)}`));
-  for (const r of data.registries) box.append(el('p', { className: 'empty' }, `${r.name}: ${counted(r.registered - r.released, 'registered buffer')}, ${size(r.bytes)}, ${counted(r.leases, 'lease')}, ${count(r.released - r.freed)} released but leased`));
+  for (const manager of data.managers) box.append(el('p', { className: 'empty' }, `${manager.name}: ${size(manager.used_bytes)} in use, peak ${size(manager.peak_bytes)}, limit ${manager.limit_bytes >= 2 ** 63 ? 'none' : size(manager.limit_bytes)}, ${counted(Math.max(0, manager.created + manager.registered - manager.released - manager.buffers.length), 'registered buffer')}, ${counted(manager.leases, 'lease')}, ${count(manager.released - manager.freed)} freed but leased`));
 }
 
 // Controls.

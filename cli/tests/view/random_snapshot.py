@@ -54,8 +54,8 @@ def main():
         "pools": [{"name": "device", "time_ns": time, "statistics": statistics(held, 1), "slabs": slabs}],
         "samples": samples,
         "trackers": [{"name": "device", "peak_bytes": peak, "leaks": leaks}],
-        "managers": [{"name": "buffers", "used_bytes": 4 << 20, "peak_bytes": 5 << 20, "limit_bytes": 1 << 30, "buffers": buffers}],
-        "registries": [{"name": "numbered", "registered": 12, "released": 3, "freed": 2, "leases": 4, "bytes": 1 << 20, "retired": 0}],
+        "managers": [{"name": "buffers", "used_bytes": 4 << 20, "peak_bytes": 5 << 20, "limit_bytes": 1 << 30, "created": len(NAMES), "registered": 12, "released": 3, "freed": 2,
+                      "leases": 4, "retired": 0, "buffers": buffers}],
         "traces": [{"name": "device", "events": events}],
     }, sys.stdout)
 

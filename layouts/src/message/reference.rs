@@ -29,7 +29,7 @@ bitflags! {
     }
 }
 
-/// A range of elements of a registered buffer, in 64 bytes. The host's `registry` module creates and resolves it.
+/// A range of elements of a manager's buffer, in 64 bytes. The host's `MemoryManager` creates and resolves it.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -41,7 +41,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct BufferReference {
-    /// Number of the registry, unique among all processes; 0 references nothing.
+    /// Number of the manager, as a registry of buffers: unique among all processes; 0 references nothing.
     pub registry: u64,
     /// The buffer's generation in the high 32 bits, its number in the low 32.
     pub id: u64,

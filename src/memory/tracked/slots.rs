@@ -8,39 +8,32 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-use core::array;
 use core::cell::Cell;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use std::boxed::Box;
-use std::sync::OnceLock;
 
+use crate::chunks::{Chunks, FIRST};
 use crate::{CacheLineAligned, HostWord};
 
 pub(super) use slot::Record;
 
-/// Each further chunk has as many slots as all before it.
-const FIRST: usize = 64;
-/// 2^31 slots: a ticket has 32 bits for an index.
-const CHUNKS: usize = 26;
-
 type Slot = slot::Slot<HostWord>;
 
 pub(super) struct Slots {
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
-    len: AtomicUsize,
+    slots: Chunks<Slot>,
+    len: AtomicU32,
     /// A hint: the next search's start.
-    cursor: CacheLineAligned<AtomicUsize>,
+    cursor: CacheLineAligned<AtomicU32>,
 }
 
 thread_local! {
     /// A hint: the slot that this thread freed last, in any list.
-    static FREED: Cell<usize> = const { Cell::new(0) };
+    static FREED: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Slots {
     pub fn new() -> Self {
-        Self { chunks: array::from_fn(|_| OnceLock::new()), len: AtomicUsize::new(0), cursor: CacheLineAligned::new(AtomicUsize::new(0)) }
+        Self { slots: Chunks::new(), len: AtomicU32::new(0), cursor: CacheLineAligned::new(AtomicU32::new(0)) }
     }
 
     /// `None` if 2^31 are in use.
@@ -49,7 +42,7 @@ impl Slots {
             return Some(claim);
         }
         loop {
-            // Publishes nothing: a `OnceLock` publishes each chunk.
+            // Publishes nothing: the table publishes its slots.
             let len = self.len.load(Relaxed);
             for index in self.cursor.load(Relaxed)..len {
                 if let Some(claim) = self.try_claim(index) {
@@ -57,8 +50,8 @@ impl Slots {
                     return Some(claim);
                 }
             }
-            let used = self.all().filter(|slot| !slot.is_free()).count();
-            if used * 4 >= len * 3 {
+            let used = self.slots.iter().filter(|slot| !slot.is_free()).count() as u64;
+            if used * 4 >= u64::from(len) * 3 {
                 self.grow(len)?;
                 self.cursor.store(len, Relaxed);
             } else {
@@ -68,8 +61,8 @@ impl Slots {
     }
 
     pub fn take(&self, ticket: u64) -> Option<Record> {
-        let index = (ticket & u64::from(u32::MAX)) as usize;
-        let record = self.slot(index)?.take((ticket >> 32) as u32);
+        let index = ticket as u32;
+        let record = self.slots.get(index)?.take((ticket >> 32) as u32);
         if record.is_some() {
             FREED.set(index);
         }
@@ -78,31 +71,19 @@ impl Slots {
 
     /// At least the blocks that are live throughout the call.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.all().filter_map(Slot::read)
+        self.slots.iter().filter_map(Slot::read)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Slot> {
-        self.chunks.iter().map_while(OnceLock::get).flatten()
-    }
-
-    fn slot(&self, index: usize) -> Option<&Slot> {
-        // Chunk `n` ends at `FIRST << n` slots and begins at half of them; the first begins at 0.
-        let chunk = (index / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
-        let begin = if chunk == 0 { 0 } else { FIRST << (chunk - 1) };
-        self.chunks.get(chunk)?.get()?.get(index - begin)
-    }
-
-    fn try_claim(&self, index: usize) -> Option<Claim<'_>> {
-        let slot = self.slot(index)?.claim()?;
+    fn try_claim(&self, index: u32) -> Option<Claim<'_>> {
+        let slot = self.slots.get(index)?.claim()?;
         Some(Claim { slot, index })
     }
 
-    /// Unless another thread did.
+    /// Doubles the slots, unless another thread has.
     #[cold]
-    fn grow(&self, len: usize) -> Option<()> {
-        let (chunk, more) = if len == 0 { (0, FIRST) } else { ((len / FIRST).ilog2() as usize + 1, len) };
-        self.chunks.get(chunk)?.get_or_init(|| (0..more).map(|_| Slot::new()).collect());
-        self.len.fetch_max(len + more, Relaxed);
+    fn grow(&self, len: u32) -> Option<()> {
+        self.slots.get_or_grow(len, Slot::new)?;
+        self.len.fetch_max((len * 2).max(FIRST), Relaxed);
         Some(())
     }
 }
@@ -110,12 +91,12 @@ impl Slots {
 /// Exclusive access to a slot, freed on drop unless filled.
 pub(super) struct Claim<'a> {
     slot: slot::Claim<'a, HostWord>,
-    index: usize,
+    index: u32,
 }
 
 impl Claim<'_> {
     /// Returns [`Slots::take`]'s ticket: the turn's low half above the index.
     pub fn fill(self, record: &Record) -> u64 {
-        u64::from(self.slot.fill(record)) << 32 | self.index as u64
+        u64::from(self.slot.fill(record)) << 32 | u64::from(self.index)
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use ringmem::backend::host::{Faults, HostBackend, Phase, Verb};
 use ringmem::image::{Entry, KernelHost};
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Buffer, DeviceReadable, Memory, PinnedBuffer};
-use ringmem::registry::Registry;
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
@@ -94,9 +94,9 @@ fn nothing_is_copied_between_chained_kernels() {
 fn launch_with_passes_operands_in_order() {
     let backend = backend();
     let (module, stream) = (load(&backend), stream(&backend));
-    let registry = Registry::new();
-    let id = registry.register(PinnedBuffer::from_slice(pinned(&backend), &[1; 100]).expect("room")).expect("room");
-    let leased = registry.lease(id).expect("registered").into_owned();
+    let manager = MemoryManager::new(pinned(&backend));
+    let id = manager.register(PinnedBuffer::from_slice(pinned(&backend), &[1; 100]).expect("room")).expect("room");
+    let leased = manager.lease(id).expect("registered").into_owned();
     let operands = (leased, (PinnedBuffer::from_slice(pinned(&backend), &[20; 100]).expect("room"), zeros(&backend, 100)));
     // SAFETY: the kernel accesses a hundred elements of each, writes to the last, and exits.
     let (_, (two, sum)) = unsafe { stream.launch_with(&module, "sum", operands, &[100, 0]) }.expect("queued").wait().expect("no fault");

@@ -1,7 +1,6 @@
 use ringmem::backend::host::{Call, Phase, Verb};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::manager::{BufferConfig, MemoryManager};
-use ringmem::registry::Registry;
 use ringmem::stream::Module;
 use ringmem::{Abi, Image, LAYOUTS};
 
@@ -190,11 +189,11 @@ fn a_managed_buffer_grows_after_its_transfer() {
 #[test]
 fn a_registered_buffer_is_freed_after_its_transfer() {
     let mut rig = Rig::new(2, EVERY);
-    let registry = Registry::new();
+    let manager = MemoryManager::new(Device::new(&rig.backend, 0));
     let held = Held::new(&rig.backend, &rig.work);
     rig.write(5);
-    let id = registry.register(rig.source.take().expect("it is there")).expect("room");
-    let mut lease = registry.lease_mut(id).expect("nobody else");
+    let id = manager.register(rig.source.take().expect("it is there")).expect("room");
+    let mut lease = manager.lease_mut(id).expect("nobody else");
     let source = lease.device_address().expect("it has bytes").get();
     rig.writer.start(&mut lease, ..).expect("a slot");
     lease.ready_on(&rig.work).expect("a live stream");

@@ -119,7 +119,7 @@ fn concurrent_calls_with_faults_keep_the_accounting_exact() {
         }
         let figures = manager.statistics();
         eventually("what was freed after its uses is free", || manager.budget().used() == figures.buffer_bytes());
-        assert_eq!((figures.buffers.len(), figures.created - figures.freed), (SHARED as usize, SHARED.into()));
+        assert_eq!((figures.buffers.len(), figures.created - figures.released), (SHARED as usize, SHARED.into()));
         assert!(figures.peak_bytes <= LIMIT);
         assert_eq!(backend.counters().device_live.bytes, figures.buffer_bytes());
         drop((manager, ids));

@@ -20,6 +20,7 @@ mod nodes;
 mod queued;
 mod resize;
 mod threads;
+mod together;
 
 use std::sync::Arc;
 use std::thread;

@@ -1,7 +1,7 @@
 use ringmem::Error;
 use ringmem::config::ConfigError;
+use ringmem::error::IdError;
 use ringmem::manager::{BufferConfig, Growth};
-use ringmem::registry::IdError;
 
 use super::{backend, holding, is_empty, manager, numbers, plain, read};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use ringmem::backend::host::Phase;
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Buffer, Memory};
 use ringmem::peer::MOST_COPIES;
 use ringmem::pool::PinnedPool;
-use ringmem::registry::Registry;
 
 use super::held::Held;
 use super::*;
@@ -272,16 +272,16 @@ fn a_blocking_copy_completes_when_its_progress_panics() {
 #[test]
 fn leases_can_be_copied_between_devices() {
     let backend = build(two());
-    let registry = Registry::new();
-    let ids = [0, 1].map(|device| registry.register(gpu(&backend, device, &pattern(device as usize))).expect("room"));
-    let (from, to) = (registry.lease(ids[0]).expect("live").into_owned(), registry.lease_mut(ids[1]).expect("live").into_owned());
+    let manager = MemoryManager::new(Device::new(&backend, 0));
+    let ids = [0, 1].map(|device| manager.register(gpu(&backend, device, &pattern(device as usize))).expect("room"));
+    let (from, to) = (manager.lease(ids[0]).expect("live").into_owned(), manager.lease_mut(ids[1]).expect("live").into_owned());
     for strategy in STRATEGIES {
-        let lease = registry.lease(ids[0]).expect("live").into_owned();
+        let lease = manager.lease(ids[0]).expect("live").into_owned();
         let target = gpu(&backend, 1, &pattern(2));
         assert!(done(peers(&backend).queue(lease, target, Some(strategy)).expect("it is queued")).1.to_vec().expect("bytes") == pattern(0));
     }
     drop(done(peers(&backend).queue(from, to, None).expect("it is queued")));
-    assert!(registry.lease(ids[1]).expect("live").view().to_vec().expect("a download") == pattern(0));
+    assert!(manager.lease(ids[1]).expect("live").view().to_vec().expect("a download") == pattern(0));
 }
 
 #[test]

@@ -3,8 +3,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use ringmem::manager::MemoryManager;
 use ringmem::pool::PartState;
-use ringmem::registry::Registry;
 
 use super::{Bytes, Clean, DevicePool, MIB, address, allocations, backend, builder, give, shortage};
 
@@ -77,11 +77,11 @@ fn a_slab_emptied_by_coalescing_is_trimmed_when_idle() {
 #[test]
 fn defragment_moves_blocks_into_deferred_space() {
     let (_backend, pool, mut blocks, _) = full(1);
-    let registry = Registry::new();
+    let manager = MemoryManager::new(pool.clone());
     let last = blocks.pop().flatten().expect("live");
     let place = address(blocks[5].as_ref().expect("live"));
-    let id = registry.register(last).expect("room");
+    let id = manager.register(last).expect("room");
     blocks[5..8].fill_with(|| None);
-    assert_eq!(registry.defragment(&pool).expect("no failure").moved, 1);
-    assert_eq!(registry.lease(id).expect("live").device_address().expect("it has bytes").get(), place);
+    assert_eq!(manager.defragment().expect("no failure").moved, 1);
+    assert_eq!(manager.lease(id).expect("live").device_address().expect("it has bytes").get(), place);
 }

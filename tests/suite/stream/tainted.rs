@@ -5,7 +5,6 @@ use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Host, Memory, Unified};
 use ringmem::mirror::{Access, MirroredBuffer, State};
 use ringmem::pool::Pool;
-use ringmem::registry::Registry;
 use ringmem::stream::Module;
 use ringmem::{Abi, Error, Image, LAYOUTS, double_buffer};
 
@@ -277,16 +276,16 @@ fn as_slice_of_managed_memory_fails_after_a_failed_fill() {
 fn a_relocated_block_stays_tainted() {
     let backend = build(builder());
     let (work, pool) = (stream(&backend), Pool::builder(Device::new(&backend, 0)).slab(1 << 16).build().expect("a pool"));
-    let registry = Registry::new();
+    let manager = MemoryManager::new(pool.clone());
     let first = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
     let second = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
     fill_fails(&backend);
     let second = work.fill(second, .., 7).expect("queued").wait().expect_err("planned").value;
-    let id = registry.register(second).expect("room");
+    let id = manager.register(second).expect("room");
     drop(first);
-    let relocated = registry.defragment(&pool).expect("the contents move as they are");
+    let relocated = manager.defragment().expect("the contents move as they are");
     assert_eq!(relocated.moved, 1);
-    assert!(names(registry.lease(id).expect("registered").view().to_vec(), &work));
+    assert!(names(manager.lease(id).expect("registered").view().to_vec(), &work));
 }
 
 #[test]

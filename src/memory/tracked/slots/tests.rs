@@ -78,7 +78,7 @@ fn the_slot_count_is_at_most_8_thirds_of_the_peak_use() {
         }
         most = most.max(live.len() + 1);
         let len = slots.len.load(Relaxed);
-        assert!(len == FIRST || len * 3 <= most * 8, "{len} slots for {most}");
+        assert!(len == FIRST || len as usize * 3 <= most * 8, "{len} slots for {most}");
     }
     assert_eq!(slots.records().count(), live.len());
 }

@@ -3,19 +3,19 @@
 //! Mirrors have a table of their own, with another number than the buffers' table: a lease of a buffer need not check which of the two it leases, and the
 //! id or reference of a mirror is never taken for that of a buffer.
 
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
 use core::any::{Any, type_name};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut, Range, RangeBounds};
-use core::sync::atomic::AtomicU64;
 use std::boxed::Box;
-use std::sync::Arc;
 
+use super::numbers::{Exclusive, Index};
 use super::reference::within;
-use super::slots::{Exclusive, Index};
-use super::stored::Counted;
-use super::{BufferId, IdError, Registry};
-use crate::memory::{DeviceReadable, HostReadable, Memory, range};
+use super::{BufferId, MemoryManager};
+use crate::error::IdError;
+use crate::memory::{DeviceReadable, HostReadable, Memory, Reservation, range};
 use crate::message::BufferReference;
 use crate::mirror::MirroredBuffer;
 use crate::{DeviceBytes, Layout, Rejected, Result};
@@ -24,15 +24,15 @@ use crate::{DeviceBytes, Layout, Rejected, Result};
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
+/// use ringmem::manager::{MemoryManager, MirrorId};
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::MirroredBuffer;
-/// use ringmem::registry::{MirrorId, Registry};
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let registry = Registry::new();
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let mirror = MirroredBuffer::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 8)?;
-/// let id: MirrorId<f32, Pinned, Device> = registry.register_mirror(mirror)?;
-/// assert!(registry.contains(id));
+/// let id: MirrorId<f32, Pinned, Device> = manager.register_mirror(mirror)?;
+/// assert!(manager.contains(id));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub type MirrorId<T, H, D> = BufferId<MirroredBuffer<T, H, D>>;
@@ -59,14 +59,11 @@ where
 
 pub(super) struct StoredMirror {
     mirror: Box<dyn AnyMirror>,
-    _counted: Counted,
+    /// The bytes of one copy, released after the mirror's drop.
+    _counted: Reservation,
 }
 
 impl StoredMirror {
-    fn new(mirror: impl AnyMirror, bytes: usize, total: &Arc<AtomicU64>) -> Self {
-        Self { mirror: Box::new(mirror), _counted: Counted::new(total, bytes as u64) }
-    }
-
     pub(super) fn close(mut self) -> Result<()> {
         self.mirror.free()
     }
@@ -88,24 +85,24 @@ impl StoredMirror {
 
 /// The exclusive lease of a mirror, which it dereferences to. The mirror is not freed before the end of the lease.
 ///
-/// It borrows the registry; [`into_owned`](Self::into_owned) makes it own a handle. It may be dropped with work queued, as [listed](MirroredBuffer::used_by)
+/// It borrows the manager; [`into_owned`](Self::into_owned) makes it own a handle. It may be dropped with work queued, as [listed](MirroredBuffer::used_by)
 /// in the mirror.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
+/// use ringmem::manager::MemoryManager;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::{MirroredBuffer, State};
-/// use ringmem::registry::Registry;
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let registry = Registry::new();
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
-/// let id = registry.register_mirror(mirror)?;
-/// registry.lease_mirror(id)?.copy_from(&[1, 2, 3, 4])?;
-/// let mut lease = registry.lease_mirror(id)?;
+/// let id = manager.register_mirror(mirror)?;
+/// manager.lease_mirror(id)?.copy_from(&[1, 2, 3, 4])?;
+/// let mut lease = manager.lease_mirror(id)?;
 /// lease.device_mut()?.slice(..2)?.fill(7)?; // copies to the device first
 /// assert_eq!((lease.state(), lease.host()?), (State::DeviceDirty, &[7, 7, 3, 4][..]));
-/// assert!(registry.lease_mirror(id).is_err()); // exclusive
+/// assert!(manager.lease_mirror(id).is_err()); // exclusive
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct MirrorLease<'a, T, H: Memory, D: Memory> {
@@ -114,9 +111,9 @@ pub struct MirrorLease<'a, T, H: Memory, D: Memory> {
     _mirror: PhantomData<MirrorId<T, H, D>>,
 }
 
-impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
-    /// Registers a mirror and returns its id, for [`contains`](Self::contains) and [`release`](Self::release) too. The statistics count the bytes of one
-    /// copy. Zero-sized elements do not compile.
+impl<M: Memory<Visibility: DeviceReadable> + Clone> MemoryManager<M> {
+    /// Registers a mirror and returns its id, for [`contains`](Self::contains) and [`free`](Self::free) too. The bytes of one copy count towards the
+    /// limit. Zero-sized elements do not compile.
     ///
     /// # Errors
     ///
@@ -127,10 +124,15 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
         T: DeviceBytes,
         H: Memory<Visibility: HostReadable> + Clone,
     {
-        const { assert!(size_of::<T>() > 0, "a registry takes elements that have bytes") };
+        const { assert!(size_of::<T>() > 0, "a manager takes elements that have bytes") };
         let bytes = mirror.size_bytes();
-        match self.mirrors.insert(StoredMirror::new(mirror, bytes, &self.bytes)) {
-            Ok(index) => Ok(BufferId::new(self.mirrors.number(), index)),
+        let _counted = match self.reserve(bytes as u64) {
+            Ok(reservation) => reservation,
+            Err(error) => return Err(Rejected { error, value: mirror }),
+        };
+        let mirrors = &self.store().mirrors;
+        match mirrors.insert(StoredMirror { mirror: Box::new(mirror), _counted }) {
+            Ok(index) => Ok(BufferId::new(mirrors.number(), index)),
             // SAFETY: created from this mirror above.
             Err(Rejected { error, value }) => Err(Rejected { error, value: unsafe { value.into_mirror() } }),
         }
@@ -146,7 +148,7 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
         T: DeviceBytes,
         H: Memory<Visibility: HostReadable> + Clone,
     {
-        self.lease_mirror_at(self.mirrors.own(id.registry(), id.index())?)
+        self.lease_mirror_at(self.store().mirrors.own(id.table, id.index)?)
     }
 
     /// Removes a mirror and returns it.
@@ -173,7 +175,7 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
         H: Memory<Visibility: HostReadable> + Clone,
     {
         let part = range::<T>(part, self.lease_mirror(id)?.len())?;
-        Ok(BufferReference::new::<T>(id.registry(), id.bits(), part.start as u64..part.end as u64))
+        Ok(BufferReference::new::<T>(id.table, id.bits(), part.start as u64..part.end as u64))
     }
 
     /// As [`resolve`](Self::resolve), of a reference to a mirror.
@@ -187,11 +189,11 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
         H: Memory<Visibility: HostReadable> + Clone,
     {
         let part = reference.part::<T>()?;
-        let index = self.mirrors.own(reference.registry, Index::from_bits(reference.id))?;
+        let index = self.store().mirrors.own(reference.registry, Index::from_bits(reference.id))?;
         let lease = self.lease_mirror_at::<T, H>(index)?;
         let part = within::<T>(reference, part, lease.len())?;
         if reference.is_handed_over() {
-            drop(self.mirrors.remove(index)?);
+            drop(self.store().mirrors.remove(index)?);
         }
         Ok((lease, part))
     }
@@ -201,7 +203,7 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> Registry<M> {
         T: DeviceBytes,
         H: Memory<Visibility: HostReadable> + Clone,
     {
-        let value = self.mirrors.exclusive(index)?;
+        let value = self.store().mirrors.exclusive(index)?;
         value.check::<MirroredBuffer<T, H, M>>()?;
         Ok(MirrorLease { value, _mirror: PhantomData })
     }
@@ -214,13 +216,13 @@ impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
         BufferId::new(self.value.table().number(), self.value.id())
     }
 
-    /// Makes the lease own a handle of the registry.
+    /// Makes the lease own a handle of the manager.
     #[must_use]
     pub fn into_owned(self) -> MirrorLease<'static, T, H, D> {
         MirrorLease { value: self.value.into_owned(), _mirror: PhantomData }
     }
 
-    /// Removes the mirror from the registry and returns it.
+    /// Removes the mirror from the manager and returns it.
     ///
     /// # Errors
     ///

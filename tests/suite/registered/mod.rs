@@ -1,3 +1,5 @@
+//! Buffers and mirrors with a number only: ids, leases, references and relocation.
+
 use crate::clean;
 use crate::clocks;
 #[cfg(target_os = "linux")]
@@ -20,8 +22,9 @@ use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::HostBackend;
+use ringmem::error::IdError;
+use ringmem::manager::MemoryManager;
 use ringmem::memory::{Buffer, Device, GpuBuffer};
-use ringmem::registry::{IdError, Registry};
 use ringmem::{DeviceBytes, Error};
 
 type DeviceMemory = Device;
@@ -32,6 +35,10 @@ fn backend() -> Clean {
 
 fn buffer<T: DeviceBytes>(backend: &Arc<HostBackend>, elements: &[T]) -> Buffer<T, DeviceMemory> {
     GpuBuffer::from_slice(Device::new(backend, 0), elements).expect("room")
+}
+
+fn manager(backend: &Arc<HostBackend>) -> MemoryManager<DeviceMemory> {
+    MemoryManager::new(Device::new(backend, 0))
 }
 
 fn blocks(backend: &HostBackend) -> u64 {

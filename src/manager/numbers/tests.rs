@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 fn table<V>() -> Arc<Slots<V>> {
-    Arc::new(Slots::new())
+    Arc::new(Slots::new(()))
 }
 
 fn put<V>(slots: &Slots<V>, value: V) -> Index {
@@ -29,17 +29,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn places_fill_chunks_without_a_gap() {
-    let (mut expected, mut length) = ((0, 0), 1 << FIRST_BITS);
-    for index in 0..100_000 {
-        assert_eq!(place(index), expected);
-        expected.1 += 1;
-        if expected.1 == length {
-            (expected, length) = ((expected.0 + 1, 0), length * 2);
-        }
-    }
-    assert_eq!(place(MOST - 1), (CHUNKS - 1, (1 << (CHUNKS as u32 - 1 + FIRST_BITS)) - 1), "the last");
-    assert_eq!(place(MOST).0, CHUNKS, "one too many");
+fn a_number_without_a_slot_is_unknown() {
     let slots = table::<u8>();
     assert_eq!(id_error(slots.share(Index { index: u32::MAX, generation: 1 })), IdError::Unknown { index: u32::MAX, slots: 0 });
 }
@@ -75,9 +65,9 @@ fn a_value_is_found_by_its_index_and_never_by_a_stale_one() {
 fn insert_into_a_full_table_returns_the_value() {
     let slots = table();
     let first = put(&slots, 1);
-    slots.vacancies().fresh = MOST;
+    slots.vacancies().fresh = chunks::MOST;
     let Rejected { error, value } = slots.insert(2).expect_err("none is left");
-    assert!(matches!(error, Error::Id(IdError::Full { slots: MOST })), "{error:?}");
+    assert!(matches!(error, Error::Id(IdError::Full { slots: chunks::MOST })), "{error:?}");
     assert_eq!((value, slots.counts().inserted), (2, 1));
     assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
     assert_eq!(put(&slots, 3), Index { index: 0, generation: 2 }, "one is");
@@ -88,7 +78,7 @@ fn a_slot_without_generations_is_retired() {
     let slots = table();
     let first = put(&slots, 1);
     assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
-    slots.at(0).expect("the first").gate.vacate(u32::MAX);
+    slots.slots.get(0).expect("the first").gate.vacate(u32::MAX);
     let last = put(&slots, 2);
     assert_eq!(last, Index { index: 0, generation: u32::MAX });
     assert!(matches!(slots.remove(last), Ok(Removed::Value(2))));
@@ -103,7 +93,7 @@ fn a_removed_value_is_dropped_with_its_last_lease() {
     let index = put(&slots, Counted { number: 7, drops: Arc::clone(&drops) });
     let (one, other) = (slots.share(index).expect("live"), slots.share(index).expect("live").into_owned());
     assert!(matches!(slots.exclusive(index), Err(Error::Busy { .. })));
-    assert!(matches!(slots.remove(index), Ok(Removed::Leased(2))));
+    assert!(matches!(slots.remove(index), Ok(Removed::UnderLease(2))));
     assert_eq!(id_error(slots.share(index)), IdError::Released { index: 0, leases: 2 });
     assert_eq!(id_error(slots.remove(index)), IdError::Released { index: 0, leases: 2 });
     assert_eq!((one.number, slots.leases(), slots.counts().freed), (7, 2, 0));
@@ -128,11 +118,11 @@ fn an_exclusive_lease_excludes_others_and_can_remove_the_value() {
     // Removed meanwhile: the lease still gets the value, counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
-    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    assert!(matches!(slots.remove(index), Ok(Removed::UnderLease(1))));
     assert_eq!((alone.remove().ok(), slots.counts().removed, slots.counts().freed), (Some((5, false)), 2, 2));
     let index = put(&slots, 6);
     let alone = slots.exclusive(index).expect("live");
-    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    assert!(matches!(slots.remove(index), Ok(Removed::UnderLease(1))));
     drop(alone);
     assert_eq!((slots.counts().freed, slots.contains(index)), (3, false));
 }
@@ -142,7 +132,7 @@ fn a_value_with_a_forgotten_lease_is_dropped_with_the_table() {
     let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
     let index = put(&slots, Counted { number: 0, drops: Arc::clone(&drops) });
     core::mem::forget(slots.share(index).expect("live"));
-    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    assert!(matches!(slots.remove(index), Ok(Removed::UnderLease(1))));
     assert!(id_error(slots.share(index)) == IdError::Released { index: 0, leases: 1 });
     put(&slots, Counted { number: 1, drops: Arc::clone(&drops) });
     assert_eq!(drops.load(Relaxed), 0);
@@ -256,8 +246,65 @@ fn eight_threads_find_only_their_value_and_drop_each_once() {
     assert_eq!(drops.load(Relaxed) as u64, counts.inserted);
 }
 
+mod gate {
+    use super::super::{Gate, Hold, Refusal};
+    use crate::HostWord;
+
+    fn open() -> Gate<HostWord> {
+        let gate = Gate::vacant(7);
+        gate.open(7);
+        gate
+    }
+
+    #[test]
+    fn shared_leases_are_counted_and_exclude_exclusive_ones() {
+        let gate = open();
+        assert_eq!((gate.share(7), gate.share(7), gate.leases()), (Ok(()), Ok(()), 2));
+        assert_eq!(gate.hold(7, Hold::Lease), Err(Refusal::Taken(2)));
+        assert_eq!((gate.leave(), gate.leave(), gate.leases()), (false, false, 0));
+        assert_eq!(gate.hold(7, Hold::Lease), Ok(()));
+        assert_eq!((gate.share(7), gate.hold(7, Hold::Move)), (Err(Refusal::Taken(0)), Err(Refusal::Taken(0))));
+        assert_eq!((gate.let_go(Hold::Lease), gate.share(7)), (false, Ok(())));
+    }
+
+    #[test]
+    fn a_move_makes_leases_wait() {
+        let gate = open();
+        assert_eq!(gate.hold(7, Hold::Move), Ok(()));
+        assert_eq!((gate.share(7), gate.hold(7, Hold::Lease)), (Err(Refusal::Moving), Err(Refusal::Moving)));
+        assert_eq!((gate.let_go(Hold::Move), gate.share(7)), (false, Ok(())));
+    }
+
+    #[test]
+    fn leave_returns_true_for_the_last_lease_after_close() {
+        let gate = open();
+        assert_eq!((gate.share(7), gate.share(7), gate.close(7)), (Ok(()), Ok(()), Ok(2)));
+        assert_eq!((gate.share(7), gate.close(7)), (Err(Refusal::Closed(2)), Err(Refusal::Closed(2))));
+        assert_eq!((gate.leave(), gate.leave()), (false, true));
+        let gate = self::open();
+        assert_eq!((gate.hold(7, Hold::Lease), gate.close(7), gate.let_go(Hold::Lease)), (Ok(()), Ok(1), true));
+        let gate = self::open();
+        assert_eq!((gate.close(7), gate.leases()), (Ok(0), 0));
+    }
+
+    #[test]
+    fn another_generation_is_rejected_and_changes_nothing() {
+        let gate = open();
+        for stale in [0, 6, 8, u32::MAX] {
+            assert_eq!(gate.share(stale), Err(Refusal::Stale(7)));
+            assert_eq!(gate.hold(stale, Hold::Lease), Err(Refusal::Stale(7)));
+            assert_eq!(gate.close(stale), Err(Refusal::Stale(7)));
+        }
+        assert_eq!((gate.leases(), gate.close(7)), (0, Ok(0)));
+        gate.vacate(8);
+        assert_eq!((gate.share(8), gate.open_generation()), (Err(Refusal::Stale(8)), None), "empty");
+        gate.open(8);
+        assert_eq!((gate.share(7), gate.share(8), gate.open_generation()), (Err(Refusal::Stale(8)), Ok(()), Some(8)));
+    }
+}
+
 mod model {
-    use super::super::gate::{Gate, Hold, Refusal};
+    use super::super::{Gate, Hold, Refusal};
     use crate::SlotCell;
     use crate::loom_machine::{LoomCell, LoomWord, RMW_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
     use loom::sync::Arc;
@@ -407,7 +454,7 @@ fn dropping_the_last_lease_in_a_fork_does_not_block() {
         } else {
             (Some(slots.share(index).expect("live").into_owned()), None)
         };
-        assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+        assert!(matches!(slots.remove(index), Ok(Removed::UnderLease(1))));
         // A thread that does not exist in the child held it at the fork.
         let vacancies = slots.vacancies();
         // SAFETY: the child has only this thread, drops a lease (the test), and exits without destructors.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, RwLock};
 
 use ringmem::backend::host::HostBackend;
+use ringmem::manager::{BufferId, MemoryManager};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned};
-use ringmem::registry::{BufferId, Registry};
 use ringmem_benches::{Workload, job, team};
 
 const COUNT: usize = 1000;
@@ -16,10 +16,11 @@ fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(16 << 20).build().expect("a backend")
 }
 
-fn registered() -> (Registry<Device>, Vec<BufferId<u64>>) {
-    let (backend, registry) = (backend(), Registry::new());
-    let ids = (0..COUNT).map(|_| registry.register(GpuBuffer::new(Device::new(&backend, 0), 8).expect("room")).expect("room")).collect();
-    (registry, ids)
+fn registered() -> (MemoryManager<Device>, Vec<BufferId<u64>>) {
+    let backend = backend();
+    let manager = MemoryManager::new(Device::new(&backend, 0));
+    let ids = (0..COUNT).map(|_| manager.register(GpuBuffer::new(Device::new(&backend, 0), 8).expect("room")).expect("room")).collect();
+    (manager, ids)
 }
 
 fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
@@ -27,13 +28,13 @@ fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
 }
 
 fn lease(times: u64) -> f64 {
-    let (registry, ids) = registered();
-    looks(times, |number| drop(black_box(registry.lease(ids[number]).expect("live"))))
+    let (manager, ids) = registered();
+    looks(times, |number| drop(black_box(manager.lease(ids[number]).expect("live"))))
 }
 
 fn contains(times: u64) -> f64 {
-    let (registry, ids) = registered();
-    looks(times, |number| assert!(registry.contains(ids[number])))
+    let (manager, ids) = registered();
+    looks(times, |number| assert!(manager.contains(ids[number])))
 }
 
 pub fn two_additions(times: u64) -> f64 {
@@ -58,15 +59,16 @@ fn locked_map(times: u64) -> f64 {
 }
 
 fn by_reference(times: u64) -> f64 {
-    let registry = Registry::new();
-    let mut buffer = Some(Buffer::<u8, _>::new(Pinned::new(&backend(), 0), MIB).expect("room"));
+    let memory = Pinned::new(&backend(), 0);
+    let manager = MemoryManager::new(memory.clone());
+    let mut buffer = Some(Buffer::<u8, _>::new(memory, MIB).expect("room"));
     let mut round = || {
-        let id = registry.register(buffer.take().expect("taken back")).expect("room");
-        let message = black_box(registry.reference(id, ..).expect("live"));
-        let (lease, part) = registry.resolve::<u8>(&message).expect("live");
+        let id = manager.register(buffer.take().expect("taken back")).expect("room");
+        let message = black_box(manager.reference(id, ..).expect("live"));
+        let (lease, part) = manager.resolve::<u8>(&message).expect("live");
         assert_eq!(lease.slice(part).expect("within").len(), MIB);
         drop(lease);
-        buffer = Some(registry.take(id).expect("not leased"));
+        buffer = Some(manager.take(id).expect("not leased"));
     };
     team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
 }
@@ -91,7 +93,7 @@ pub fn workloads() -> Vec<Workload> {
         Workload { unit: "ns/look", aim_ns: Some(5.0), limit: Some(two_additions), ..Workload::one("lookup-id", 1.0, looks) },
         Workload {
             unit: "ns/message",
-            ..Workload::one("reference-1m", 0.01, vec![("ringmem Registry", by_reference), ("encoded bytes", encoded)])
+            ..Workload::one("reference-1m", 0.01, vec![("ringmem MemoryManager", by_reference), ("encoded bytes", encoded)])
         },
     ]
 }

@@ -1,38 +1,39 @@
 use core::ops::{Range, RangeBounds};
 
-use super::slots::Index;
-use super::{BufferId, Lease, Registry};
+use super::numbers::Index;
+use super::{BufferId, Lease, MemoryManager};
 use crate::memory::{Memory, range};
 use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
 
-impl<M: Memory> Registry<M> {
+impl<M: Memory> MemoryManager<M> {
     /// Returns a reference to elements. It does not keep the buffer: the sender keeps a lease or [hands it over](BufferReference::handed_over).
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] beyond the end; as [`lease`](Self::lease).
+    /// [`Error::Range`] beyond the live elements; as [`lease`](Self::lease).
     pub fn reference<T: DeviceBytes + Layout>(&self, id: BufferId<T>, part: impl RangeBounds<usize>) -> Result<BufferReference> {
         let part = range::<T>(part, self.lease(id)?.len())?;
         Ok(BufferReference::new::<T>(self.number(), id.bits(), part.start as u64..part.end as u64))
     }
 
-    /// Returns a lease on the referenced buffer, and the range of elements. A buffer that was handed over is released, and freed after this lease.
+    /// Returns a lease on the referenced buffer, and the range of elements, which is checked against the present length. A buffer that was handed over
+    /// is freed after this lease, and its name at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for bytes that are no reference to elements of `T`; [`Error::Range`]; as [`lease`](Self::lease). Nothing is released then.
+    /// [`Error::Id`] for bytes that are no reference to elements of `T`; [`Error::Range`]; as [`lease`](Self::lease). Nothing is freed then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;
-        let index = self.slots.own(reference.registry, Index::from_bits(reference.id))?;
-        let stored = self.slots.share(index)?;
-        stored.element.check::<T>()?;
+        let index = self.table.own(reference.registry, Index::from_bits(reference.id))?;
+        let entry = self.table.share(index)?;
+        entry.element().check::<T>()?;
         // SAFETY: the type was checked.
-        let lease = unsafe { Lease::new(stored) };
+        let lease = unsafe { Lease::new(entry) };
         let part = within::<T>(reference, part, lease.len())?;
         if reference.is_handed_over() {
             // Fails if another call has resolved it.
-            drop(self.slots.remove(index)?);
+            drop(self.remove(index)?);
         }
         Ok((lease, part))
     }

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
+use ringmem::error::IdError;
+use ringmem::manager::{BufferId, Lease, LeaseMut, MemoryManager};
 use ringmem::message::BufferReference;
-use ringmem::registry::{BufferId, IdError, Lease, LeaseMut, Registry};
 
-use super::{DeviceMemory, backend, blocks, buffer};
+use super::{DeviceMemory, backend, blocks, buffer, manager};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -92,10 +93,10 @@ impl Known {
     }
 }
 
-fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, known: &mut Vec<Known>) {
+fn step(op: Op, backend: &Arc<HostBackend>, manager: &MemoryManager<DeviceMemory>, known: &mut Vec<Known>) {
     if let Op::Register(len) = op {
         let elements: Vec<u32> = (known.len() as u32 * 100..).take(len).collect();
-        let id = registry.register(buffer(backend, &elements)).expect("room");
+        let id = manager.register(buffer(backend, &elements)).expect("room");
         known.push(Known { id, elements, is: Is::Open, shared: Vec::new(), alone: None });
         return;
     }
@@ -103,7 +104,7 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
         let open = known.iter_mut().filter(|one| one.is == Is::Open);
         let released = open.map(|one| one.is = Is::Released).count();
         known.iter_mut().for_each(Known::leave);
-        assert_eq!(registry.clear(), released as u64);
+        assert_eq!(manager.clear(), released as u64);
         return;
     }
     let (Op::Lease(which)
@@ -120,16 +121,16 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
     };
     let Some(place) = known.len().checked_sub(1 + which) else { return };
     let one = &mut known[place];
-    let of = |len: usize| BufferReference::new::<u32>(registry.number(), one.id.bits(), 0..len as u64);
+    let of = |len: usize| BufferReference::new::<u32>(manager.number(), one.id.bits(), 0..len as u64);
     match op {
         Op::Lease(_) => {
-            if let Some(lease) = one.judge(registry.lease(one.id), one.refuses(false)) {
+            if let Some(lease) = one.judge(manager.lease(one.id), one.refuses(false)) {
                 assert_eq!(lease.view().to_vec().expect("a copy"), one.elements);
                 one.shared.push(lease.into_owned());
             }
         }
         Op::LeaseMut(_) => {
-            if let Some(lease) = one.judge(registry.lease_mut(one.id), one.refuses(true)) {
+            if let Some(lease) = one.judge(manager.lease_mut(one.id), one.refuses(true)) {
                 assert_eq!(lease.view().to_vec().expect("a copy"), one.elements);
                 one.alone = Some(lease.into_owned());
             }
@@ -148,27 +149,27 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
         }
         Op::Release(_) => {
             let expected = one.refuses(false).filter(|said| *said != "busy");
-            if let Some(leases) = one.judge(registry.release(one.id), expected) {
+            if let Some(leases) = one.judge(manager.free(one.id), expected) {
                 assert_eq!(leases, one.leases());
                 one.is = Is::Released;
                 one.leave();
             }
         }
         Op::Take(_) => {
-            if let Some(taken) = one.judge(registry.take(one.id), one.refuses(true)) {
+            if let Some(taken) = one.judge(manager.take(one.id), one.refuses(true)) {
                 assert_eq!(taken.to_vec().expect("a copy"), one.elements);
                 one.is = Is::Gone;
             }
         }
         Op::Resolve(_, len) => {
             let expected = one.refuses(false).or((len > one.elements.len()).then_some("range"));
-            if let Some((lease, part)) = one.judge(registry.resolve::<u32>(&of(len)), expected) {
+            if let Some((lease, part)) = one.judge(manager.resolve::<u32>(&of(len)), expected) {
                 assert_eq!(lease.slice(part).expect("within").to_vec().expect("a copy"), one.elements[..len]);
             }
         }
         Op::HandOver(_) => {
             let message = of(one.elements.len()).handed_over();
-            if let Some((lease, _)) = one.judge(registry.resolve::<u32>(&message), one.refuses(false)) {
+            if let Some((lease, _)) = one.judge(manager.resolve::<u32>(&message), one.refuses(false)) {
                 one.shared.push(lease.into_owned());
                 one.is = Is::Released;
             }
@@ -176,24 +177,24 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
         Op::Forge(_, bits) => {
             let id = if bits % 2 == 0 { one.id.bits() ^ (bits << 32) } else { bits };
             let is_real = known.iter().any(|one| one.id.bits() == id && one.is == Is::Open && one.alone.is_none());
-            let message = BufferReference::new::<u32>(registry.number(), id, 0..0);
-            assert_eq!(registry.resolve::<u32>(&message).is_ok(), is_real, "{id:#x}");
+            let message = BufferReference::new::<u32>(manager.number(), id, 0..0);
+            assert_eq!(manager.resolve::<u32>(&message).is_ok(), is_real, "{id:#x}");
         }
         Op::Register(_) | Op::Clear => {}
     }
 }
 
-fn check(backend: &HostBackend, registry: &Registry<DeviceMemory>, known: &[Known]) {
-    let statistics = registry.statistics();
+fn check(backend: &HostBackend, manager: &MemoryManager<DeviceMemory>, known: &[Known]) {
+    let statistics = manager.statistics();
     let are = |is: fn(Is) -> bool| known.iter().filter(|one| is(one.is)).count() as u64;
     assert_eq!((statistics.registered, statistics.live()), (known.len() as u64, are(|is| is == Is::Open)));
     assert_eq!((statistics.kept(), statistics.freed), (are(|is| is == Is::Released), are(|is| is == Is::Gone)));
     assert_eq!(statistics.leases, known.iter().map(|one| u64::from(one.leases())).sum::<u64>());
     let there = || known.iter().filter(|one| one.is != Is::Gone);
-    assert_eq!(statistics.bytes, there().map(|one| 4 * one.elements.len() as u64).sum::<u64>());
+    assert_eq!(statistics.used_bytes, there().map(|one| 4 * one.elements.len() as u64).sum::<u64>());
     assert_eq!(blocks(backend), there().filter(|one| !one.elements.is_empty()).count() as u64);
     for one in known {
-        assert_eq!(registry.contains(one.id), one.is == Is::Open);
+        assert_eq!(manager.contains(one.id), one.is == Is::Open);
         for lease in &one.shared {
             assert_eq!((lease.id(), lease.view().to_vec().expect("a copy")), (one.id, one.elements.clone()));
         }
@@ -205,13 +206,14 @@ proptest! {
 
     #[test]
     fn random_operations_follow_the_model(ops in prop::collection::vec(op(), 0..80)) {
-        let (backend, registry) = (backend(), Registry::new());
+        let backend = backend();
+        let manager = manager(&backend);
         let mut known = Vec::new();
         for &op in &ops {
-            step(op, &backend, &registry, &mut known);
-            check(&backend, &registry, &known);
+            step(op, &backend, &manager, &mut known);
+            check(&backend, &manager, &known);
         }
-        drop(registry);
+        drop(manager);
         drop(known);
         prop_assert_eq!(blocks(&backend), 0);
     }
