@@ -1,21 +1,25 @@
 //! [`Chunks`]: a table that grows, whose elements never move.
 //!
 //! 1. An element is found by its number without a lock, and its address stays the same until the drop of the table.
-//! 2. The first chunk has 64 elements; each further chunk has as many as all chunks before it. So the table doubles when it grows, and 26 chunks are
-//!    2^31 elements.
+//! 2. From 64 elements on, the table has room for at most a quarter more elements than necessary.
 //! 3. A chunk is published by its `OnceLock`: a thread that finds it finds its elements initialised. Threads that grow the table at once create one
 //!    chunk.
+//!
+//! The first chunk has the numbers below 64. Each octave of numbers above, 2^k to 2^(k + 1), has four chunks of equal length: the chunk of a number is the
+//! position of its highest bit and the two bits below, its offset is the remaining bits.
 
 use std::boxed::Box;
 use std::sync::OnceLock;
 
 const FIRST_BITS: u32 = 6;
-const CHUNKS: usize = 26;
+const STEP_BITS: u32 = 2;
+const OCTAVES: u32 = 25;
+const CHUNKS: usize = 1 + (OCTAVES << STEP_BITS) as usize;
 
 /// Elements of the first chunk.
 pub(crate) const FIRST: u32 = 1 << FIRST_BITS;
 /// Elements of all chunks.
-pub(crate) const MOST: u32 = FIRST << (CHUNKS - 1);
+pub(crate) const MOST: u32 = FIRST << OCTAVES;
 
 pub(crate) struct Chunks<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
@@ -36,27 +40,44 @@ impl<T> Chunks<T> {
     /// Creates the chunk of this number unless it exists. Returns `None` from [`MOST`] on.
     pub fn get_or_grow(&self, index: u32, new: impl FnMut() -> T) -> Option<&T> {
         let (chunk, offset) = place(index);
-        let len = if chunk == 0 { FIRST } else { begin(chunk) };
-        self.chunks.get(chunk)?.get_or_init(|| core::iter::repeat_with(new).take(len as usize).collect()).get(offset)
+        self.chunks.get(chunk)?.get_or_init(|| create(chunk, new)).get(offset)
     }
 
+    /// Creates the missing chunks of the first `len` elements. Returns `None` for more than [`MOST`].
+    pub fn grow_to(&self, len: u32, mut new: impl FnMut() -> T) -> Option<()> {
+        let (last, _) = place(len.checked_sub(1)?);
+        for (chunk, elements) in self.chunks.get(..=last)?.iter().enumerate() {
+            elements.get_or_init(|| create(chunk, &mut new));
+        }
+        Some(())
+    }
+
+    /// Returns the elements of the chunks before the first missing one.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().map_while(OnceLock::get).flatten()
     }
 }
 
-/// Returns the chunk of a number, and its place there.
-#[inline(always)]
-const fn place(index: u32) -> (usize, usize) {
-    // The lowest bit makes the logarithm of a number in the first chunk 0.
-    let chunk = (index >> (FIRST_BITS - 1) | 1).ilog2() as usize;
-    (chunk, (index - begin(chunk)) as usize)
+fn create<T>(chunk: usize, new: impl FnMut() -> T) -> Box<[T]> {
+    let len = match chunk.checked_sub(1) {
+        None => FIRST as usize,
+        Some(steps) => 1 << (FIRST_BITS as usize - STEP_BITS as usize + (steps >> STEP_BITS)),
+    };
+    core::iter::repeat_with(new).take(len).collect()
 }
 
-/// Returns the first number of a chunk: half of `FIRST << chunk`, and 0 for the first chunk, where the half is less than [`FIRST`].
+/// Returns the chunk of a number, and its offset there.
 #[inline(always)]
-const fn begin(chunk: usize) -> u32 {
-    ((FIRST as u64) << chunk >> 1) as u32 & !(FIRST - 1)
+const fn place(index: u32) -> (usize, usize) {
+    if index < FIRST {
+        return (0, index as usize);
+    }
+    let octave = index.ilog2();
+    let step_bits = octave - STEP_BITS;
+    // The shifted number is its highest bit, which is 4 here, plus the step within the octave.
+    let step = (index >> step_bits) - (1 << STEP_BITS);
+    let chunk = 1 + ((octave - FIRST_BITS) << STEP_BITS) + step;
+    (chunk as usize, (index & ((1 << step_bits) - 1)) as usize)
 }
 
 #[cfg(test)]
@@ -66,17 +87,18 @@ mod tests {
 
     #[test]
     fn places_fill_chunks_without_a_gap() {
-        let (mut expected, mut length, mut all) = ((0, 0), FIRST as usize, 0);
+        let (mut expected, mut length) = ((0, 0), FIRST as usize);
         for index in 0..100_000 {
-            assert_eq!(place(index), expected);
-            (expected.1, all) = (expected.1 + 1, all + 1);
+            assert_eq!(place(index), expected, "{index}");
+            expected.1 += 1;
             if expected.1 == length {
-                (expected, length) = ((expected.0 + 1, 0), all);
+                expected = (expected.0 + 1, 0);
+                length = create(expected.0, || ()).len();
             }
         }
-        assert_eq!(place(MOST - 1), (CHUNKS - 1, MOST as usize / 2 - 1), "the last");
+        assert_eq!(place(MOST - 1), (CHUNKS - 1, (1 << 28) - 1), "the last");
         assert_eq!(place(MOST).0, CHUNKS, "one too many");
-        assert_eq!(place(u32::MAX).0, CHUNKS);
+        assert!(place(u32::MAX).0 >= CHUNKS);
     }
 
     #[test]
@@ -90,9 +112,11 @@ mod tests {
         let first: *const u32 = chunks.get_or_grow(0, new).expect("within");
         assert_eq!((created.get(), chunks.get(63), chunks.get(64)), (64, Some(&64), None));
         assert_eq!(chunks.get_or_grow(64, new), Some(&65));
-        assert_eq!(chunks.get_or_grow(130, new), Some(&131));
-        assert_eq!((created.get(), chunks.iter().count()), (256, 256));
+        assert_eq!((chunks.get(79), chunks.get(80)), (Some(&80), None));
         assert!(core::ptr::eq(first, chunks.get(0).expect("created")));
         assert!(chunks.get(u32::MAX).is_none() && chunks.get_or_grow(MOST, new).is_none());
+        assert_eq!((chunks.grow_to(1025, new), created.get(), chunks.iter().count()), (Some(()), 1280, 1280), "a quarter more");
+        assert!(chunks.grow_to(MOST + 1, new).is_none());
+        assert_eq!(created.get(), 1280);
     }
 }

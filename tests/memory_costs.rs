@@ -190,8 +190,8 @@ fn a_streamer_s_bookkeeping_is_bounded_by_its_depth_not_by_its_source() {
     assert!(most.into_iter().all(|most| most < 4 << 20), "{most:?} bytes");
 }
 
-/// Heap bytes for each of `count` named 4 KiB buffers, without those of the bare buffers. The count of slots doubles, so that the share of unused slots
-/// depends on `count`.
+/// Heap bytes for each of `count` named 4 KiB buffers, without those of the bare buffers. Tables grow in steps, so that the share of unused slots depends on
+/// `count`.
 fn named(count: usize) -> i64 {
     let device = || Device::new(&HostBackend::builder().device_memory(128 << 20).build().expect("a backend"), 0);
     let bare = held(&device(), count);
@@ -201,12 +201,12 @@ fn named(count: usize) -> i64 {
     (all - bare) / count as i64
 }
 
-/// 8 % where all slots are in use, 10 % otherwise.
+/// 7 %: of these bytes, 112 are the slot's, which contains the buffer.
 #[test]
-fn a_manager_adds_at_most_10_percent_to_4_kib_buffers() {
+fn a_manager_adds_at_most_300_bytes_to_each_buffer() {
     let _large = large();
-    for (count, most) in [(8_000, 327), (10_000, 409), (16_000, 327)] {
+    for count in [8_000, 10_000, 16_000] {
         let bytes = named(count);
-        assert!(bytes > 0 && bytes <= most, "{bytes} bytes for each of {count} buffers");
+        assert!(bytes > 0 && bytes <= 300, "{bytes} bytes for each of {count} buffers");
     }
 }

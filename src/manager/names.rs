@@ -28,6 +28,7 @@ use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::time::Duration;
+use std::boxed::Box;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::vec::Vec;
@@ -68,7 +69,7 @@ impl Poll {
 /// too early, and its buffer could be freed as idle.
 #[derive(Debug)]
 pub(super) struct Named {
-    pub name: Arc<str>,
+    pub name: Box<str>,
     /// The bits of the buffer's index; 0, which is no index, during its creation.
     index: AtomicU64,
     caller: &'static Location<'static>,
@@ -85,7 +86,7 @@ pub(super) struct Named {
 
 impl Named {
     pub fn new(
-        name: Arc<str>,
+        name: Box<str>,
         caller: &'static Location<'static>,
         element: Element,
         config: BufferConfig,
@@ -121,7 +122,8 @@ impl Named {
     }
 
     pub fn origin(&self) -> Origin {
-        Origin { name: Some(Arc::clone(&self.name)), caller: self.caller }
+        // Copied for each new block, so that a name needs no reference count.
+        Origin { name: Some((&*self.name).into()), caller: self.caller }
     }
 
     #[inline]
@@ -190,7 +192,7 @@ impl Named {
         // A concurrent resize writes length and capacity in sequence.
         let capacity = self.capacity();
         BufferStatistics {
-            name: (&*self.name).into(),
+            name: self.name.clone(),
             element: self.element.name(),
             element_bytes: self.element.size() as u64,
             len: self.len().min(capacity) as u64,

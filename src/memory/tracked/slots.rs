@@ -82,8 +82,9 @@ impl Slots {
     /// Doubles the slots, unless another thread has.
     #[cold]
     fn grow(&self, len: u32) -> Option<()> {
-        self.slots.get_or_grow(len, Slot::new)?;
-        self.len.fetch_max((len * 2).max(FIRST), Relaxed);
+        let more = len.checked_mul(2)?.max(FIRST);
+        self.slots.grow_to(more, Slot::new)?;
+        self.len.fetch_max(more, Relaxed);
         Some(())
     }
 }
