@@ -1,25 +1,23 @@
 //! [`Chunks`]: a table that grows, whose elements never move.
 //!
 //! 1. An element is found by its number without a lock, and its address stays the same until the drop of the table.
-//! 2. From 64 elements on, the table has room for at most a quarter more elements than necessary.
+//! 2. The table has room for at most 16 elements, or a quarter, more than necessary.
 //! 3. A chunk is published by its `OnceLock`: a thread that finds it finds its elements initialised. Threads that grow the table at once create one
 //!    chunk.
 //!
-//! The first chunk has the numbers below 64. Each octave of numbers above, 2^k to 2^(k + 1), has four chunks of equal length: the chunk of a number is the
-//! position of its highest bit and the two bits below, its offset is the remaining bits.
+//! Counted from 64, each octave of numbers, 2^k to 2^(k + 1), has four chunks of equal length. So the chunk of a number is the position of its highest bit
+//! and the two bits below, and its offset is the remaining bits. A lookup has no branch but the checks for a missing chunk.
 
 use std::boxed::Box;
 use std::sync::OnceLock;
 
-const FIRST_BITS: u32 = 6;
+const BASE_BITS: u32 = 6;
 const STEP_BITS: u32 = 2;
-const OCTAVES: u32 = 25;
-const CHUNKS: usize = 1 + (OCTAVES << STEP_BITS) as usize;
+const OCTAVES: u32 = 26;
+const CHUNKS: usize = (OCTAVES << STEP_BITS) as usize;
 
-/// Elements of the first chunk.
-pub(crate) const FIRST: u32 = 1 << FIRST_BITS;
-/// Elements of all chunks.
-pub(crate) const MOST: u32 = FIRST << OCTAVES;
+/// Numbers of all chunks.
+pub(crate) const MOST: u32 = u32::MAX - ((1 << BASE_BITS) - 1);
 
 pub(crate) struct Chunks<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
@@ -59,25 +57,20 @@ impl<T> Chunks<T> {
 }
 
 fn create<T>(chunk: usize, new: impl FnMut() -> T) -> Box<[T]> {
-    let len = match chunk.checked_sub(1) {
-        None => FIRST as usize,
-        Some(steps) => 1 << (FIRST_BITS as usize - STEP_BITS as usize + (steps >> STEP_BITS)),
-    };
-    core::iter::repeat_with(new).take(len).collect()
+    let bits = BASE_BITS - STEP_BITS + (chunk >> STEP_BITS) as u32;
+    core::iter::repeat_with(new).take(1 << bits).collect()
 }
 
 /// Returns the chunk of a number, and its offset there.
 #[inline(always)]
 const fn place(index: u32) -> (usize, usize) {
-    if index < FIRST {
-        return (0, index as usize);
-    }
-    let octave = index.ilog2();
+    let number = index as u64 + (1 << BASE_BITS);
+    let octave = number.ilog2();
     let step_bits = octave - STEP_BITS;
     // The shifted number is its highest bit, which is 4 here, plus the step within the octave.
-    let step = (index >> step_bits) - (1 << STEP_BITS);
-    let chunk = 1 + ((octave - FIRST_BITS) << STEP_BITS) + step;
-    (chunk as usize, (index & ((1 << step_bits) - 1)) as usize)
+    let step = (number >> step_bits) as u32 - (1 << STEP_BITS);
+    let chunk = ((octave - BASE_BITS) << STEP_BITS) + step;
+    (chunk as usize, (number & ((1 << step_bits) - 1)) as usize)
 }
 
 #[cfg(test)]
@@ -87,7 +80,7 @@ mod tests {
 
     #[test]
     fn places_fill_chunks_without_a_gap() {
-        let (mut expected, mut length) = ((0, 0), FIRST as usize);
+        let (mut expected, mut length) = ((0, 0), 16);
         for index in 0..100_000 {
             assert_eq!(place(index), expected, "{index}");
             expected.1 += 1;
@@ -96,9 +89,8 @@ mod tests {
                 length = create(expected.0, || ()).len();
             }
         }
-        assert_eq!(place(MOST - 1), (CHUNKS - 1, (1 << 28) - 1), "the last");
-        assert_eq!(place(MOST).0, CHUNKS, "one too many");
-        assert!(place(u32::MAX).0 >= CHUNKS);
+        assert_eq!(place(MOST - 1), (CHUNKS - 1, (1 << 29) - 1), "the last");
+        assert_eq!((place(MOST).0, place(u32::MAX).0), (CHUNKS, CHUNKS), "one too many");
     }
 
     #[test]
@@ -110,13 +102,13 @@ mod tests {
         };
         assert!(chunks.get(0).is_none());
         let first: *const u32 = chunks.get_or_grow(0, new).expect("within");
-        assert_eq!((created.get(), chunks.get(63), chunks.get(64)), (64, Some(&64), None));
-        assert_eq!(chunks.get_or_grow(64, new), Some(&65));
-        assert_eq!((chunks.get(79), chunks.get(80)), (Some(&80), None));
+        assert_eq!((created.get(), chunks.get(15), chunks.get(16)), (16, Some(&16), None));
+        assert_eq!(chunks.get_or_grow(16, new), Some(&17));
+        assert_eq!((chunks.get(31), chunks.get(32)), (Some(&32), None));
         assert!(core::ptr::eq(first, chunks.get(0).expect("created")));
         assert!(chunks.get(u32::MAX).is_none() && chunks.get_or_grow(MOST, new).is_none());
-        assert_eq!((chunks.grow_to(1025, new), created.get(), chunks.iter().count()), (Some(()), 1280, 1280), "a quarter more");
+        assert_eq!((chunks.grow_to(961, new), created.get(), chunks.iter().count()), (Some(()), 1216, 1216), "a quarter more");
         assert!(chunks.grow_to(MOST + 1, new).is_none());
-        assert_eq!(created.get(), 1280);
+        assert_eq!(created.get(), 1216);
     }
 }

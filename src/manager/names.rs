@@ -16,9 +16,9 @@
 //! without a buffer. With the insertion outside the lock, a removal could come between it and the store in `slots`, find nothing there, and leave the
 //! name of a removed buffer in use.
 //!
-//! *Removal*: remove the entry from the table, then [`free`](Names::free) the name of its index. In the reverse order, a removal that fails because
-//! another one was faster would free the name of that one's successor. Between the two steps, the slot may be reused: by a registered buffer, which leaves
-//! `slots` as it is, or by a created one, which finds the earlier [`Named`] in `slots` and frees its name.
+//! *Removal*: remove the entry from the table, then [`free`](Names::free) the name of its index. In the reverse order, another thread could create a
+//! buffer of this name while the first one still grants leases. Between the two steps, the slot may be reused: by a registered buffer, which leaves `slots`
+//! as it is, or by a created one, which finds the earlier [`Named`] in `slots` and frees its name.
 //!
 //! A creation that fails or panics frees its name in the drop of [`Taken`].
 

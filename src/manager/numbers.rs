@@ -20,8 +20,9 @@
 //! | closed | `CLOSED` with leases | accessed by the remaining leases | vacant, by the last of them |
 //! | retired | `VACANT`, generation 0 | absent | none |
 //!
-//! In the states open to closed, the value is present. Each change is one read-modify-write of the word, so that two callers never get the same value:
-//! `close` returns 0 leases to one caller, or the last `leave` or `let_go` returns true to one caller; that caller owns the value and calls `reclaim`.
+//! In the states open to closed, the value is present. Each change between these is one read-modify-write of the word, so that two callers never get the
+//! same value: `close` returns 0 leases to one caller, or the last `leave` or `let_go` returns true to one caller; that caller owns the value and calls
+//! `reclaim`. `open` and `vacate` are stores, by the one caller that has the slot.
 //!
 //! # Order of steps
 //!
@@ -180,7 +181,8 @@ impl<V, S> Slots<V, S> {
         Some((index, slot))
     }
 
-    #[inline]
+    // Inlined: a lease is then built in place, not moved out of a result.
+    #[inline(always)]
     pub fn share(self: &Arc<Self>, index: Index) -> Result<Shared<'_, V, S>> {
         let slot = self.slot(index)?;
         self.admitted(index, || slot.gate.share(index.generation))?;

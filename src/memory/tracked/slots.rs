@@ -12,10 +12,13 @@ use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::chunks::{Chunks, FIRST};
+use crate::chunks::Chunks;
 use crate::{CacheLineAligned, HostWord};
 
 pub(super) use slot::Record;
+
+/// Slots of the first growth; each further one doubles them.
+const FIRST: u32 = 64;
 
 type Slot = slot::Slot<HostWord>;
 
