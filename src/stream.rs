@@ -112,8 +112,8 @@ impl Stream {
     /// [`OtherBackend`](crate::Error::OtherBackend), the driver's error.
     pub fn wait_for(&self, other: &Self) -> Result<()> {
         same_backend(&*self.shared.backend, &*other.shared.backend)?;
-        let ticket = other.mark()?;
-        self.shared.backend.after(ticket, self.shared.id)
+        let ticket = other.record_position()?;
+        self.shared.backend.stream_wait(ticket, self.shared.id)
     }
 
     /// Waits until all queued operations are complete: forever for a persistent kernel that does not end.
@@ -149,8 +149,8 @@ impl Stream {
         self.record()?.wait_timeout(timeout)
     }
 
-    pub(crate) fn mark(&self) -> Result<Ticket> {
-        self.shared.backend.mark(self.shared.id)
+    pub(crate) fn record_position(&self) -> Result<Ticket> {
+        self.shared.backend.record_position(self.shared.id)
     }
 
     pub(crate) fn on(&self, backend: &dyn Backend) -> Result<StreamId> {
@@ -175,7 +175,7 @@ impl Stream {
     pub(crate) fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
         // The backend may use another clock: complete tickets count too.
-        uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
+        uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.stream_wait(ticket, *id))
     }
 }
 

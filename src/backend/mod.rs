@@ -217,19 +217,19 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Closed`](crate::Error::Closed), the driver's error.
-    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
+    fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
     /// Returns a ticket for the completion of all earlier operations.
     ///
     /// # Errors
     ///
     /// [`Closed`](crate::Error::Closed), the driver's error.
-    fn mark(&self, stream: StreamId) -> Result<Ticket>;
+    fn record_position(&self, stream: StreamId) -> Result<Ticket>;
 
     /// Returns true if all operations up to a ticket are complete, or its stream has ended.
-    fn reached(&self, ticket: Ticket) -> bool;
+    fn is_complete(&self, ticket: Ticket) -> bool;
 
-    /// Waits until a ticket is reached; false on timeout.
+    /// Waits until a ticket is complete; false on timeout.
     ///
     /// # Errors
     ///
@@ -284,12 +284,12 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Like [`mark`](Self::mark), but timed, if the backend supports it. Release it with [`forget`](Self::forget).
+    /// Like [`record_position`](Self::record_position), but timed, if the backend supports it. Release it with [`forget`](Self::forget).
     /// [Waiting](Self::wait) returns the stream's first unreported error.
     ///
     /// # Errors
     ///
-    /// As [`mark`](Self::mark).
+    /// As [`record_position`](Self::record_position).
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
         Ok(None)
     }
@@ -298,7 +298,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Operation`](crate::Error::Operation) for a ticket not reached, or failed; [`Unsupported`](crate::Error::Unsupported) unless recorded.
+    /// [`Operation`](crate::Error::Operation) for a ticket that is not complete, or failed; [`Unsupported`](crate::Error::Unsupported) unless recorded.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         Err(crate::Error::Unsupported { what: "the time of a ticket without a recorded event" })
     }
@@ -306,7 +306,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Releases the timestamp of a recorded ticket.
     fn forget(&self, ticket: Ticket) {}
 
-    /// Wakes a task when a ticket is reached, without further calls.
+    /// Wakes a task when a ticket is complete, without further calls.
     ///
     /// # Errors
     ///

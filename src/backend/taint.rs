@@ -93,13 +93,13 @@ impl Taints {
     }
 
     /// Remembers a block in reused memory: a failure of an operation before `ready` is the previous owner's, and does not taint it.
-    pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, reached: impl Fn(Ticket) -> bool) {
+    pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, is_complete: impl Fn(Ticket) -> bool) {
         if !self.is_late {
             return;
         }
         let mut reused = self.reused();
         if reused.len() == reused.capacity() {
-            reused.retain(|block| !reached(block.ready));
+            reused.retain(|block| !is_complete(block.ready));
         }
         let start = place.address();
         reused.push(Reused { start, end: start.saturating_add(bytes), ready });
@@ -107,12 +107,12 @@ impl Taints {
 
     /// Returns true if a failed operation wrote for a previous owner of these bytes. On the stream of `ready`, its number tells; on another stream,
     /// everything queued before the free precedes `ready`, so while `ready` is not complete the operation may be one of those.
-    pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, reached: impl Fn(Ticket) -> bool) -> bool {
+    pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, is_complete: impl Fn(Ticket) -> bool) -> bool {
         let (start, end) = (place.address(), place.address().saturating_add(bytes));
         self.reused()
             .iter()
             .filter(|block| block.start < end && start < block.end)
-            .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !reached(*ready) })
+            .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !is_complete(*ready) })
     }
 
     #[inline]

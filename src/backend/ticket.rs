@@ -52,7 +52,7 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// An operation in a stream, reached when everything up to it is complete.
+/// An operation in a stream, complete when everything up to it is.
 ///
 /// ```
 /// use ringmem::backend::Backend;
@@ -61,8 +61,8 @@ impl fmt::Debug for StreamId {
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
-/// let ticket = backend.mark(stream.id())?; // after all queued operations
-/// assert!(backend.wait(ticket, None)? && backend.reached(ticket));
+/// let ticket = backend.record_position(stream.id())?; // after all queued operations
+/// assert!(backend.wait(ticket, None)? && backend.is_complete(ticket));
 /// assert_eq!(ticket.stream, stream.id());
 /// # Ok::<(), ringmem::Error>(())
 /// ```
@@ -82,7 +82,7 @@ impl Ticket {
 
 const MOST: usize = 4;
 
-/// The operations that may still use a block: a ticket each of a few streams; may include reached ones.
+/// The operations that may still use a block: a ticket each of a few streams; may include complete ones.
 ///
 /// ```
 /// use ringmem::backend::Uses;
@@ -147,8 +147,8 @@ impl Uses {
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };
-        backend.after(other, ticket.stream)?;
-        let both = backend.mark(ticket.stream)?;
+        backend.stream_wait(other, ticket.stream)?;
+        let both = backend.record_position(ticket.stream)?;
         self.remove(other);
         let _ = self.add(both);
         Ok(())

@@ -71,7 +71,7 @@ fn run() {
 impl Watched {
     fn is_over(&mut self) -> bool {
         match &self.ticket {
-            Some((backend, ticket)) => backend.reached(*ticket),
+            Some((backend, ticket)) => backend.is_complete(*ticket),
             None => {
                 let is_over = self.looks == 0;
                 self.looks = self.looks.saturating_sub(1);

@@ -473,7 +473,7 @@ impl Drop for Rings {
         // SAFETY: not used again.
         let device = unsafe { ManuallyDrop::take(&mut self.device) };
         let backend = self.transport.backend();
-        match self.transport.last().filter(|last| !backend.reached(*last)) {
+        match self.transport.last().filter(|last| !backend.is_complete(*last)) {
             Some(last) => backend.keep(Box::new((device, Arc::clone(&self.host))), &Uses::of(last), None),
             None => drop(device),
         }

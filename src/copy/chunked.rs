@@ -287,7 +287,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             }
             *place = None;
             // If the wait failed, the operation stays listed.
-            if flight.is_whole || backend.reached(ticket) {
+            if flight.is_whole || backend.is_complete(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
             }

@@ -41,7 +41,7 @@ pub(crate) mod sealed {
             self.has_queued();
             // Recording an event may panic in a user's clock.
             self.used(ticket);
-            if let Ok(mark) = stream.mark() {
+            if let Ok(mark) = stream.record_position() {
                 self.used(mark);
             }
         }

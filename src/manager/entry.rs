@@ -129,7 +129,7 @@ impl<M: Memory> Counted<M> {
     /// Returns whether queued work may still use the memory.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();
-        self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))
+        self.buffer.uses().iter().any(|ticket| !backend.is_complete(ticket))
     }
 
     fn free(&mut self) -> Result<()> {

@@ -130,7 +130,7 @@ fn copy_on<M: Memory>(guard: &Guard, steps: &mut [Step<'_, M>], fresh: &mut [Fre
         let (Some((fresh, _)), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
         // If the wait failed, a copy in flight stays listed.
-        if waited.is_ok() || stream.backend().reached(ticket) {
+        if waited.is_ok() || stream.backend().is_complete(ticket) {
             step.counted.buffer.settled(ticket);
             fresh.buffer.settled(ticket);
         }

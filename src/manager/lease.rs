@@ -137,9 +137,9 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
         let backend = self.entry.buffer().memory().backend();
         let id = stream.on(&**backend)?;
         if let Some(earlier) = self.used.filter(|earlier| earlier.stream != id) {
-            backend.after(earlier, id)?;
+            backend.stream_wait(earlier, id)?;
         }
-        self.used = Some(stream.mark()?);
+        self.used = Some(stream.record_position()?);
         // The buffer does not list the work: after this lease is forgotten, a dropped manager must not free it.
         self.entry.hold();
         Ok(())

@@ -123,7 +123,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let (Some(taints), Some(place)) = (memory.backend().taints(), place) else { return };
         taints.remove(place, bytes);
         if let Some(ready) = ready {
-            taints.reuse(place, bytes, ready, |ticket| memory.backend().reached(ticket));
+            taints.reuse(place, bytes, ready, |ticket| memory.backend().is_complete(ticket));
         }
     }
 
@@ -250,7 +250,7 @@ impl<T, M: Memory> Buffer<T, M> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
         // After a failed wait, the operation may be in flight.
-        self.uses.retain(|ticket| outcome.is_err() && !backend.reached(ticket));
+        self.uses.retain(|ticket| outcome.is_err() && !backend.is_complete(ticket));
         outcome
     }
 
@@ -262,7 +262,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         let id = stream.on(&**backend)?;
-        self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
+        self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.stream_wait(ticket, id))
     }
 
     /// Lists the operations queued on a stream so far as a use, for a launch by address: the memory outlives them, and later operations on the
@@ -277,7 +277,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         stream.on(&**backend)?;
-        self.uses.uses_mut().add_after(stream.mark()?, &**backend)
+        self.uses.uses_mut().add_after(stream.record_position()?, &**backend)
     }
 
     /// The uses stay listed.
@@ -352,7 +352,7 @@ impl<T, M: Memory> Buffer<T, M> {
         let uses = self.uses.uses_mut();
         uses.add(ticket).or_else(|ticket| {
             let backend = self.memory.backend();
-            uses.retain(|listed| !backend.reached(listed));
+            uses.retain(|listed| !backend.is_complete(listed));
             uses.add(ticket)
         })
     }

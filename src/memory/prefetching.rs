@@ -50,7 +50,7 @@ impl<M: Memory> Prefetching<M> {
         let backend = self.memory.backend();
         let id = on.on(&**backend)?;
         if let Some(ready) = block.ready {
-            backend.after(ready, id)?;
+            backend.stream_wait(ready, id)?;
         }
         let prefetch = Prefetch { address, bytes: block.layout.size() as u64, to: self.to };
         Ok(Some(Uses::of(backend.prefetch(&prefetch, id)?)))

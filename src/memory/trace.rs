@@ -235,7 +235,7 @@ impl<M: Memory> Run<'_, M> {
                 let mut uses = Uses::NONE;
                 for &stream in after {
                     // Fits: traces list no more uses.
-                    let _ = uses.add(self.streams[stream as usize].mark()?);
+                    let _ = uses.add(self.streams[stream as usize].record_position()?);
                 }
                 match self.live.remove(&block).map(|given| self.free(given, uses)) {
                     Some(Ok(())) => Outcome::Freed,

@@ -88,7 +88,7 @@ impl<'a, M: Memory> View<'a, M> {
     fn lend(&self, first: NonNull<u8>, bytes: usize, contents: Contents) -> Result<()> {
         let backend = self.memory.backend();
         if !self.uses.is_settled() {
-            if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
+            if self.uses.uses().iter().any(|ticket| !backend.is_complete(ticket)) {
                 return Err(Error::Busy { what: "a queued operation uses the buffer" });
             }
             self.settle()?;

@@ -81,7 +81,7 @@ where
         }
         let view = self.device_view()?;
         let backend = view.memory.backend();
-        let ordered = view.uses.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
+        let ordered = view.uses.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.stream_wait(ticket, id));
         let pointer = view.block.device_address().map(DeviceAddress::pointer);
         if let Err(error) = ordered {
             self.state = state;
@@ -126,7 +126,7 @@ where
     pub fn is_settled(&self) -> bool {
         let backend = self.device_memory.backend();
         let host = self.host.get().into_iter().flat_map(|host| host.uses().iter());
-        host.chain(self.device.iter().flat_map(|device| device.uses().iter())).all(|ticket| backend.reached(ticket))
+        host.chain(self.device.iter().flat_map(|device| device.uses().iter())).all(|ticket| backend.is_complete(ticket))
     }
 
     fn queue(&mut self, to: Side, stream: &Stream) -> Result<()> {
@@ -207,7 +207,7 @@ where
         let Some(Flight { ticket, stream, .. }) = self.flights.of(to) else { return Ok(None) };
         let backend = stream.backend();
         let outcome = backend.outcome(*ticket, None).map(drop);
-        if outcome.is_err() && !backend.reached(*ticket) {
+        if outcome.is_err() && !backend.is_complete(*ticket) {
             return outcome.map(|()| None);
         }
         Ok(Some(outcome))

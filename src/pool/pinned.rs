@@ -203,7 +203,7 @@ mod tests {
         let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
         let pool = PinnedPool::with(Pinned::new(&backend, 0), budget, patient).expect("a pool");
         let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
-        backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
+        backend.stream_wait(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
         (pool, used, other)
     }
 
@@ -231,7 +231,7 @@ mod tests {
             free(&pool, &block(&pool, bytes).expect("the budget"), &Uses::NONE);
             inner.trim_to(0);
             assert_eq!(inner.statistics().memory_frees, 1);
-            free(&pool, &block(&pool, bytes).expect("the budget"), &Uses::of(used.mark().expect("a stream")));
+            free(&pool, &block(&pool, bytes).expect("the budget"), &Uses::of(used.record_position().expect("a stream")));
             inner.trim_to(0);
             for _ in 0..live {
                 block(&pool, bytes).expect("the budget");
@@ -242,7 +242,7 @@ mod tests {
             free(&pool, &block(&pool, bytes + 8000).expect("the budget"), &Uses::NONE);
         }
         let [shared, own, sums] = [pool.shared.statistics(), pool.own.statistics(), pool.statistics()];
-        other.mark().expect("a stream");
+        other.record_position().expect("a stream");
         used.synchronize().expect("both are executed");
         macro_rules! check {
             ($combine:expr; $($field:ident)*) => {$(
@@ -273,9 +273,9 @@ mod tests {
         let (pool, used, other) = waiting(2 << 20);
         let [short, long] = [1000, MIB].map(|bytes| block(&pool, bytes).expect("the budget"));
         free(&pool, &short, &Uses::NONE);
-        free(&pool, &long, &Uses::of(used.mark().expect("a stream")));
+        free(&pool, &long, &Uses::of(used.record_position().expect("a stream")));
         let got = requested(&pool, MIB).recv_timeout(Duration::from_secs(60));
-        other.mark().expect("a stream");
+        other.record_position().expect("a stream");
         used.synchronize().expect("both are executed");
         free(&pool, &got.expect("nobody is waited for").expect("what the other kind had"), &Uses::NONE);
     }
@@ -285,10 +285,10 @@ mod tests {
         for (first, second) in [(1000, MIB), (MIB, 1000)] {
             let (pool, used, other) = waiting(1 << 20);
             let given = block(&pool, first).expect("the budget");
-            free(&pool, &given, &Uses::of(used.mark().expect("a stream")));
+            free(&pool, &given, &Uses::of(used.record_position().expect("a stream")));
             let receiver = requested(&pool, second);
             let early = receiver.recv_timeout(Duration::from_millis(50));
-            other.mark().expect("a stream");
+            other.record_position().expect("a stream");
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
             free(&pool, &got.expect("what the other kind had"), &Uses::NONE);
         }

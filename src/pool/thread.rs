@@ -55,7 +55,7 @@ impl<M: Memory> Pool<M> {
     fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
         let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
         let oldest = self.bin(class, find).flatten()?;
-        if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
+        if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().is_complete(ticket)) {
             return None;
         }
         let take = |bin: &mut Bin| {

@@ -94,7 +94,7 @@ struct Bell {
 
 impl Listener {
     pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
-        if backend.reached(ticket) {
+        if backend.is_complete(ticket) {
             return Poll::Ready(());
         }
         // A waker is foreign code: no lock is held.

@@ -7,7 +7,7 @@ use super::completion::Listener;
 use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
-/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open.
+/// A timed point in a stream, complete when all earlier operations are. It keeps the stream open.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -51,25 +51,25 @@ impl Stream {
     /// [`OtherBackend`](crate::Error::OtherBackend), the driver's error.
     pub fn wait_for_event(&self, event: &Event) -> Result<()> {
         same_backend(&**self.backend(), &**event.stream.backend())?;
-        if event.ticket.stream == self.id() { Ok(()) } else { self.backend().after(event.ticket, self.id()) }
+        if event.ticket.stream == self.id() { Ok(()) } else { self.backend().stream_wait(event.ticket, self.id()) }
     }
 }
 
 pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> {
     match backend.record(stream)? {
         Some(ticket) => Ok(ticket),
-        None => backend.mark(stream),
+        None => backend.record_position(stream),
     }
 }
 
 impl Event {
-    /// Returns true if it is reached, or never will be.
+    /// Returns true if it is complete, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.stream.backend().reached(self.ticket)
+        self.stream.backend().is_complete(self.ticket)
     }
 
-    /// Waits until it is reached: forever behind a persistent kernel that does not end.
+    /// Waits until it is complete: forever behind a persistent kernel that does not end.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// Waits at most `timeout` for the event; returns false if it was not reached.
+    /// Waits at most `timeout` for the event; returns false if it is not complete.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Event {
     /// # Errors
     ///
     /// As [`wait`](Self::wait).
-    pub async fn reached(&self) -> Result<()> {
+    pub async fn is_complete(&self) -> Result<()> {
         let mut listener = Listener::default();
         poll_fn(|cx| listener.poll(self.stream.backend(), self.ticket, cx)).await;
         self.wait()
@@ -103,7 +103,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed; [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Operation`](crate::Error::Operation) if either is not complete, or failed; [`OtherBackend`](crate::Error::OtherBackend);
     /// [`Unsupported`](crate::Error::Unsupported) without timed events.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;

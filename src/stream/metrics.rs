@@ -295,7 +295,7 @@ impl Timing<'_> {
 
 impl Books {
     fn settle(&mut self, backend: &dyn Backend) {
-        while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
+        while let Some(open) = self.open.pop_front_if(|open| backend.is_complete(open.end)) {
             match (backend.elapsed(open.begin, open.end), open.work) {
                 (Ok(took), Work::Bytes(kind, bytes)) => self.metrics.of(kind).add(bytes, took),
                 (Ok(took), Work::Kernel) => self.metrics.kernels.add(took),

@@ -48,7 +48,7 @@ impl<T: Queued> Pending<T> {
     /// Returns true if it is executed, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
+        self.ticket.is_none_or(|ticket| self.stream.backend().is_complete(ticket))
     }
 
     /// Waits until it is complete: forever behind a persistent kernel that does not end.
@@ -106,7 +106,7 @@ impl<T: Queued> Pending<T> {
             Ok(false) => Err(self),
             Err(error) => {
                 // If the wait failed, the operation stays listed.
-                if self.stream.backend().reached(ticket) {
+                if self.stream.backend().is_complete(ticket) {
                     self.value.settled(ticket);
                 }
                 Ok(Err(Rejected { error, value: self.value }))

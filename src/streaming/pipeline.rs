@@ -250,14 +250,14 @@ impl<'r, 'j> Run<'r, 'j> {
         let Some(flight) = self.flights.back_mut() else { return Ok(()) };
         let work = &self.streamer.work;
         if let Some(upload) = flight.upload {
-            self.streamer.backend().after(upload, work.id())?;
+            self.streamer.backend().stream_wait(upload, work.id())?;
         }
         if let Work::Queued(queue) = &mut self.work {
             flight.work = Some(queue(&flight.chunk, work)?);
         }
         // A stage may return an operation of another stream, which the download must wait for too.
         if let Some(other) = flight.work.as_ref().and_then(Pending::ticket).filter(|ticket| ticket.stream != work.id()) {
-            self.streamer.backend().after(other, work.id())?;
+            self.streamer.backend().stream_wait(other, work.id())?;
         }
         if let Some(slot) = &mut flight.slot {
             slot.used_by(work)?;
@@ -308,7 +308,7 @@ impl<'r, 'j> Run<'r, 'j> {
             let flight = &mut self.flights[index];
             if flight.state == State::Uploading {
                 let backend = self.streamer.backend();
-                if flight.upload.is_some_and(|upload| !backend.reached(upload)) {
+                if flight.upload.is_some_and(|upload| !backend.is_complete(upload)) {
                     break;
                 }
                 if let Some(upload) = flight.upload.take() {
@@ -354,7 +354,7 @@ impl<'r, 'j> Run<'r, 'j> {
         let mut moved = false;
         while let Some(flight) = self.flights.front_mut().filter(|flight| flight.state == State::Leaving) {
             let backend = self.streamer.backend();
-            if flight.download.is_some_and(|download| !backend.reached(download)) {
+            if flight.download.is_some_and(|download| !backend.is_complete(download)) {
                 break;
             }
             if let Some(download) = flight.download.take() {

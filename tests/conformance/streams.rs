@@ -214,7 +214,7 @@ pub fn a_kept_value_is_dropped_after_its_uses(subject: &Subject) {
     let mut held = subject.hold(&stream);
     let launch = held.take();
     let (value, alive) = tell_tale();
-    let ticket = subject.backend.mark(stream.id()).expect("an open stream");
+    let ticket = subject.backend.record_position(stream.id()).expect("an open stream");
     subject.backend.keep(value, &Uses::of(ticket), None);
     assert_eq!(Arc::strong_count(&alive), 2, "a kernel uses it");
     drop(held);

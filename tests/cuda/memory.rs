@@ -165,7 +165,7 @@ alone! {
         // SAFETY: within the buffer.
         let word = unsafe { backend_place(&words, 8) };
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let since = backend.mark(stream.id()).expect("a mark");
+        let since = backend.record_position(stream.id()).expect("a mark");
         // SAFETY: the second word, unused.
         let ticket = unsafe { backend.publish(word, 9, since, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
@@ -413,7 +413,7 @@ alone! {
         whole.used_by(&stream).expect("its backend's");
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
-        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));
+        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.record_position(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));
         // This thread may drop the value while it frees the kernel's words.
         let teller = thread::spawn(move || {
             has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
@@ -436,7 +436,7 @@ alone! {
             let held = Held::on(&stream);
             let mut whole = Buffer::<u8, _>::new(limited.clone(), 1000).expect("the limit");
             whole.used_by(&stream).expect("its backend's");
-            backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a ticket")), None);
+            backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.record_position(stream.id()).expect("a ticket")), None);
             drop(whole);
             drop(held);
             stream.synchronize().expect("done");

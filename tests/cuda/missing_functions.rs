@@ -114,7 +114,7 @@ lacking! {
         let (source, target) = (gpu(), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
         let [of_first, of_second] = [&first, &second].map(Held::on);
         let filled = first.fill(gpu(), .., 1).expect("a fill").ordered();
-        let done = backend.mark(first.id()).expect("a ticket");
+        let done = backend.record_position(first.id()).expect("a ticket");
         thread::scope(|scope| {
             let (copier, waiter) = (OnceCell::new(), OnceCell::new());
             let (backend, ends) = (&backend, Cell::new(Some((source, target))));
@@ -125,19 +125,19 @@ lacking! {
             });
             until("cuEventRecord", 1, &|| {
                 let second = second.id();
-                let _ = waiter.set(scope.spawn(move || backend.after(done, second).expect("queued")));
+                let _ = waiter.set(scope.spawn(move || backend.stream_wait(done, second).expect("queued")));
             });
             thread::sleep(Duration::from_millis(100));
             of_first.release();
             assert!(backend.wait(done, Some(LIMIT)).expect("done"));
             let again = Held::on(&first);
             let behind = first.fill(gpu(), .., 2).expect("a fill").ordered();
-            until("cuEventRecord", 1, &|| assert!(!backend.reached(backend.mark(first.id()).expect("a ticket")), "a kernel is in front of it"));
+            until("cuEventRecord", 1, &|| assert!(!backend.is_complete(backend.record_position(first.id()).expect("a ticket")), "a kernel is in front of it"));
             drop(of_second);
             for thread in [copier.into_inner(), waiter.into_inner()] {
                 thread.expect("begun").join().expect("no panic");
             }
-            let last = backend.mark(second.id()).expect("a ticket");
+            let last = backend.record_position(second.id()).expect("a ticket");
             let is_over = backend.wait(last, Some(Duration::from_secs(5))).expect("done");
             drop(again);
             assert!(is_over, "it waits for what came later");
@@ -227,7 +227,7 @@ lacking! {
         let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         buffer.fill(0x0000_0007_0000_0007).expect("a fill");
         let place = Place::Device(buffer.device_address().expect("it has one"));
-        let since = backend.mark(stream.id()).expect("a ticket");
+        let since = backend.record_position(stream.id()).expect("a ticket");
         // SAFETY: the buffer's first word, waited for.
         let ticket = unsafe { backend.publish(place, 5, since, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");

@@ -65,7 +65,7 @@ fn words(backend: &std::sync::Arc<CudaBackend>, stream: &Stream) {
     let buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 100).expect("room");
     let address = buffer.device_address().expect("it has one");
     for round in 1..50_u64 {
-        let since = backend.mark(stream.id()).expect("a ticket");
+        let since = backend.record_position(stream.id()).expect("a ticket");
         // SAFETY: the buffer's words, waited for below.
         unsafe {
             backend.fill(&Fill::of(Place::Device(address), round << 33 | round, 100), stream.id()).expect("queued");

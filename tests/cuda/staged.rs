@@ -268,7 +268,7 @@ alone! {
         for (symbol, calls) in CALLS.into_iter().zip(all) {
             (1..=calls).for_each(|number| _ = download(&backend, &double, &stream, Some((symbol, number, all[0]))));
         }
-        assert!(backend.wait(backend.mark(stream.id()).expect("a ticket"), Some(LIMIT)).expect("all were reported"));
+        assert!(backend.wait(backend.record_position(stream.id()).expect("a ticket"), Some(LIMIT)).expect("all were reported"));
     }
 
     fn an_upload_that_fails_half_way_reports_the_call_and_the_next_one_is_whole() {

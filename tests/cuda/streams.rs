@@ -180,7 +180,7 @@ alone! {
         drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").wait().expect("done"));
         let last = Ticket { stream: stream.id(), number: 1 };
         let before = double.all_calls();
-        assert!((0..1000).all(|_| backend.reached(last)));
+        assert!((0..1000).all(|_| backend.is_complete(last)));
         assert_eq!(double.all_calls(), before);
     }
 
@@ -362,8 +362,8 @@ alone! {
         let (id, ticket) = (stream.id(), Ticket { stream: stream.id(), number: 1 });
         drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered());
         drop(stream);
-        assert!(backend.reached(ticket) && backend.wait(ticket, None).expect("over"));
-        assert!(matches!(backend.mark(id), Err(Error::Closed { what: "stream" })));
+        assert!(backend.is_complete(ticket) && backend.wait(ticket, None).expect("over"));
+        assert!(matches!(backend.record_position(id), Err(Error::Closed { what: "stream" })));
         assert!(matches!(backend.synchronize(id), Err(Error::Closed { what: "stream" })));
         backend.close_stream(id);
     }

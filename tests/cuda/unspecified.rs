@@ -52,7 +52,7 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
         let host = block.host.expect("the host sees it").cast::<u64>();
-        let since = backend.mark(stream.id()).expect("a ticket");
+        let since = backend.record_position(stream.id()).expect("a ticket");
         // SAFETY: a live word, otherwise unused.
         let read = unsafe {
             backend.publish_now(place(&block), 4).expect("stored");
@@ -248,7 +248,7 @@ fn published_and_read() {
     let backend = rig::open();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let block = backend.allocate(&request(MemoryLocation::Device, 80, 8, Options::ZEROED), None).expect("room");
-    let since = backend.mark(stream.id()).expect("a ticket");
+    let since = backend.record_position(stream.id()).expect("a ticket");
     // SAFETY: a live word, waited for.
     let ticket = unsafe { backend.publish(place(&block), 5, since, stream.id()) }.expect("queued");
     backend.wait(ticket, None).expect("done");

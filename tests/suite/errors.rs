@@ -185,7 +185,7 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
     held.let_go();
     answers.extend(of_blocks(&ours, &theirs));
     stream.backend().close_stream(stream.id());
-    answers.push((stream.backend().mark(stream.id()).expect_err("closed"), &[]));
+    answers.push((stream.backend().record_position(stream.id()).expect_err("closed"), &[]));
     answers
 }
 

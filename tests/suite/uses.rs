@@ -203,7 +203,7 @@ fn an_arena_waits_for_a_pending_free() {
     buffer.used_by(&stream).expect("a live stream");
     let shut = Arc::new(Shut(Mutex::default()));
     let gate = shut.0.lock().expect("nobody panicked");
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     backend.notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
     drop(buffer);
     held.let_go();

@@ -129,7 +129,7 @@ fn timed<T, H>(
 }
 
 fn over(rig: &'static Rig, tickets: Vec<Ticket>) {
-    while tickets.last().is_some_and(|ticket| !rig.backend.reached(*ticket)) {
+    while tickets.last().is_some_and(|ticket| !rig.backend.is_complete(*ticket)) {
         std::thread::yield_now();
     }
 }

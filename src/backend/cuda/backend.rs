@@ -108,9 +108,9 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.shared.publish_queued(word, value, since.number, on) }
     }
 
-    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
+    fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let queue = self.shared.stream(stream)?;
-        let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.reached(ticket.number)) else { return Ok(()) };
+        let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.is_complete(ticket.number)) else { return Ok(()) };
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
         let length = if other.may_be_unbounded() { Length::Wait } else { Length::Bytes(0) };
         let wait = |stream| {
@@ -120,12 +120,12 @@ unsafe impl Backend for CudaBackend {
         queue.push(length, None, |op| op.call(wait)).map(drop)
     }
 
-    fn mark(&self, stream: StreamId) -> Result<Ticket> {
-        Ok(Ticket { stream, number: self.shared.stream(stream)?.mark()? })
+    fn record_position(&self, stream: StreamId) -> Result<Ticket> {
+        Ok(Ticket { stream, number: self.shared.stream(stream)?.record_position()? })
     }
 
-    fn reached(&self, ticket: Ticket) -> bool {
-        self.shared.is_reached(ticket)
+    fn is_complete(&self, ticket: Ticket) -> bool {
+        self.shared.is_complete(ticket)
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {

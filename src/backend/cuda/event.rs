@@ -84,7 +84,7 @@ impl Event {
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
-    pub fn is_reached(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
             Ok(()) => Ok(true),
@@ -167,7 +167,7 @@ impl Shared {
             return Err(Error::Unsupported { what: "the time of a ticket without a recorded event" });
         };
         for ticket in [from, to] {
-            if !self.is_reached(ticket) {
+            if !self.is_complete(ticket) {
                 return Err(Error::Operation { what: OperationFault::NotReached, stream: ticket.stream.get(), number: ticket.number });
             }
         }

@@ -216,7 +216,7 @@ impl CudaBackend {
             return self.shared.counts.read();
         }
         for queue in self.shared.queues() {
-            let _ = queue.reached(queue.last());
+            let _ = queue.is_complete(queue.last());
         }
         self.shared.tidy();
         let counters = self.shared.counts.read();
@@ -298,12 +298,12 @@ impl Shared {
     }
 
     /// An unlisted stream has executed everything.
-    fn is_reached(&self, ticket: Ticket) -> bool {
-        self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
+    fn is_complete(&self, ticket: Ticket) -> bool {
+        self.listed(ticket.stream).is_none_or(|queue| queue.is_complete(ticket.number))
     }
 
     fn are_over(&self, uses: &Uses) -> bool {
-        uses.iter().all(|ticket| self.is_reached(ticket))
+        uses.iter().all(|ticket| self.is_complete(ticket))
     }
 
     fn has_kernels(&self) -> bool {

@@ -68,7 +68,7 @@ impl Shared {
     /// Kernels of a stream run in sequence.
     pub(super) fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = occupancy.len();
-        occupancy.retain(|resident| !self.is_reached(resident.ticket));
+        occupancy.retain(|resident| !self.is_complete(resident.ticket));
         self.launching.have_left(before - occupancy.len());
         if occupancy.is_empty() {
             return Ok(());

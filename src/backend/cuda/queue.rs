@@ -293,7 +293,7 @@ impl Queue {
     }
 
     /// Gives a number to the position after all queued operations. Nothing is queued: the event that covers the operation before covers this number too.
-    pub fn mark(&self) -> Result<u64> {
+    pub fn record_position(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
             return Err(Error::Closed { what: "stream" });
@@ -353,7 +353,7 @@ impl Queue {
             let state = self.state();
             (state.is_closed, state.last)
         };
-        is_closed && self.reached(last)
+        is_closed && self.is_complete(last)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -364,7 +364,7 @@ impl Queue {
 /// Completion and waiting.
 impl Queue {
     /// Returns true if an operation is complete; asks the driver if that is not known.
-    pub fn reached(&self, number: u64) -> bool {
+    pub fn is_complete(&self, number: u64) -> bool {
         // SYNC POINT: operation over. Pairs with poll_events.
         if self.complete.load(Acquire) >= number {
             return true;
@@ -414,7 +414,7 @@ impl Queue {
 
     pub fn has_kernels(&self) -> bool {
         let last_launch = self.last_launch.load(Acquire);
-        last_launch > 0 && !self.reached(last_launch)
+        last_launch > 0 && !self.is_complete(last_launch)
     }
 
     pub fn kernels_end_within(&self, timeout: Duration) -> bool {
@@ -427,7 +427,7 @@ impl Queue {
 
     pub fn may_be_unbounded(&self) -> bool {
         let last_unbounded = self.last_unbounded.load(Acquire);
-        last_unbounded > 0 && !self.reached(last_unbounded)
+        last_unbounded > 0 && !self.is_complete(last_unbounded)
     }
 
     /// True if the number completes within `timeout`, or its unreported failure; with `up_to`, the first. A broken context's error is
@@ -464,7 +464,7 @@ impl Queue {
     }
 
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
-        if self.reached(number) {
+        if self.is_complete(number) {
             return true;
         }
         if timeout == Some(Duration::ZERO) {
@@ -473,7 +473,7 @@ impl Queue {
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
         for looks in 1_u64.. {
-            if self.reached(number) {
+            if self.is_complete(number) {
                 return true;
             }
             if looks.is_multiple_of(CLOCK) || waited >= AWAKE {
@@ -507,12 +507,12 @@ impl Queue {
     pub(super) fn poll_events(&self, state: &mut State) -> Result<()> {
         let mut over = None;
         while let Some((number, event)) = state.events.front() {
-            match event.is_reached() {
+            match event.is_complete() {
                 Ok(true) => {
                     over = Some(*number);
-                    let reached = state.events.pop_front();
+                    let complete = state.events.pop_front();
                     // An event that a waiter holds is not recorded again.
-                    let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
+                    let own = complete.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
                     state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }
                 Ok(false) => break,
@@ -531,7 +531,7 @@ impl Queue {
             done.count(&self.counts);
         }
         while state.resources.pop_front_if(|(after, _)| *after <= number).is_some() {}
-        // SYNC POINT: operation over. Pairs with reached.
+        // SYNC POINT: operation over. Pairs with is_complete.
         self.complete.fetch_max(number, Release);
     }
 

@@ -160,10 +160,10 @@ unsafe impl Backend for HostBackend {
         })
     }
 
-    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
+    fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let facts = Facts::of(Verb::After, Some(stream));
         let model = || self.shared.model.iter().for_each(|model| model.after(ticket, stream));
-        match self.shared.stream(ticket.stream).filter(|other| !other.reached(ticket.number)) {
+        match self.shared.stream(ticket.stream).filter(|other| !other.is_complete(ticket.number)) {
             Some(other) => {
                 let wait = |_: &Queue| {
                     model();
@@ -175,18 +175,18 @@ unsafe impl Backend for HostBackend {
         }
     }
 
-    fn mark(&self, stream: StreamId) -> Result<Ticket> {
+    fn record_position(&self, stream: StreamId) -> Result<Ticket> {
         self.call(
             || Facts::of(Verb::Mark, Some(stream)),
             || {
                 let model = |number| self.shared.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
-                Ok(Ticket { stream, number: self.stream(stream)?.mark(model)? })
+                Ok(Ticket { stream, number: self.stream(stream)?.record_position(model)? })
             },
         )
     }
 
-    fn reached(&self, ticket: Ticket) -> bool {
-        self.shared.reached(ticket)
+    fn is_complete(&self, ticket: Ticket) -> bool {
+        self.shared.is_complete(ticket)
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {

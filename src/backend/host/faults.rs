@@ -42,9 +42,9 @@ pub enum Verb {
     Launch,
     /// [`open_stream`](crate::backend::Backend::open_stream).
     OpenStream,
-    /// [`after`](crate::backend::Backend::after).
+    /// [`stream_wait`](crate::backend::Backend::stream_wait).
     After,
-    /// [`mark`](crate::backend::Backend::mark).
+    /// [`record_position`](crate::backend::Backend::record_position).
     Mark,
     /// [`wait`](crate::backend::Backend::wait) and [`outcome`](crate::backend::Backend::outcome).
     Wait,

@@ -56,9 +56,9 @@ pub(super) struct Launch {
 impl Operation {
     /// Pageable memory is not tracked; an unpublished word is unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
-        let (taints, reached) = (shared.ranges.taints(), |ticket| shared.reached(ticket));
+        let (taints, is_complete) = (shared.ranges.taints(), |ticket| shared.is_complete(ticket));
         let add = |place, bytes| {
-            if !taints.is_of_previous_owner(place, bytes, failed, reached) {
+            if !taints.is_of_previous_owner(place, bytes, failed, is_complete) {
                 taints.add(place, bytes, failed, error);
             }
         };

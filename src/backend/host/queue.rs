@@ -108,7 +108,7 @@ impl Queue {
                     number = mark;
                     next = operations.try_recv();
                 }
-                // SYNC POINT: operation executed. Pairs with reached. Under the lock, so that no waiter or mark misses it.
+                // SYNC POINT: operation executed. Pairs with is_complete. Under the lock, so that no waiter or mark misses it.
                 self.done.store(number, Release);
                 self.changed.notify_all();
                 next.ok()
@@ -186,14 +186,14 @@ impl Queue {
     }
 
     /// No operation has the number, so it does not fail.
-    pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
+    pub fn record_position(&self, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
             // The stream has executed everything, or finds the mark after the current operation.
             let _failures = self.failures();
-            if self.reached(sender.1) {
+            if self.is_complete(sender.1) {
                 self.done.store(number, Release);
                 self.changed.notify_all();
             } else {
@@ -224,7 +224,7 @@ impl Queue {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    pub fn reached(&self, number: u64) -> bool {
+    pub fn is_complete(&self, number: u64) -> bool {
         // SYNC POINT: operation executed. Pairs with run.
         self.done.load(Acquire) >= number
     }
@@ -259,7 +259,7 @@ impl Queue {
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
         // By the lock, one side sees the other.
-        if self.reached(number) {
+        if self.is_complete(number) {
             self.wake(shared);
         }
     }
@@ -279,14 +279,14 @@ impl Queue {
     fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Failures>> {
         // A short operation completes sooner than a sleeper wakes.
         for _ in 0..if timeout == Some(Duration::ZERO) { 0 } else { 200 } {
-            if self.reached(number) {
+            if self.is_complete(number) {
                 break;
             }
             core::hint::spin_loop();
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut failures = self.failures();
-        while !self.reached(number) {
+        while !self.is_complete(number) {
             failures = match deadline {
                 None => self.changed.wait(failures).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {

@@ -99,12 +99,12 @@ impl Shared {
     }
 
     /// An unlisted stream has executed everything.
-    pub fn reached(&self, ticket: Ticket) -> bool {
-        self.stream(ticket.stream).is_none_or(|stream| stream.reached(ticket.number))
+    pub fn is_complete(&self, ticket: Ticket) -> bool {
+        self.stream(ticket.stream).is_none_or(|stream| stream.is_complete(ticket.number))
     }
 
     pub fn are_over(&self, uses: &Uses) -> bool {
-        uses.iter().all(|ticket| self.reached(ticket))
+        uses.iter().all(|ticket| self.is_complete(ticket))
     }
 
     pub fn release(&self, address: u64, range: Range<Owner>) {

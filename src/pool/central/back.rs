@@ -29,7 +29,7 @@ impl<M: Memory> Central<M> {
     pub fn give(&self, entries: impl IntoIterator<Item = (Entry, u64)>) {
         let backend = self.memory.backend();
         let (open, over): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|(entry, _)| entry.used.is_some_and(|ticket| !backend.reached(ticket)));
+            entries.into_iter().partition(|(entry, _)| entry.used.is_some_and(|ticket| !backend.is_complete(ticket)));
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open.into_iter().map(|(entry, _)| (Uses::from(entry.used), entry)));
@@ -40,7 +40,7 @@ impl<M: Memory> Central<M> {
 
     pub fn give_one(&self, uses: &Uses, entry: &Entry) {
         let backend = self.memory.backend();
-        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
+        let is_over = uses.iter().all(|ticket| backend.is_complete(ticket));
         let emptied = {
             let mut state = self.lock();
             if is_over {
@@ -56,7 +56,7 @@ impl<M: Memory> Central<M> {
     /// Takes surplus entries, last used at `since`, that a thread has been moving: to their class's central free list, or into the heap.
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, since: u64, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
-        let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
+        let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.is_complete(ticket))).collect();
         let left = entries.split_off(self.list(class, &entries, since));
         let emptied: Vec<u32> = {
             let mut state = self.lock();
@@ -122,8 +122,8 @@ impl<M: Memory> Central<M> {
             return false;
         }
         let backend = self.memory.backend();
-        let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
-        let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
+        let complete: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.is_complete(ticket)).collect();
+        let is_over = |uses: &Uses| uses.iter().all(|ticket| complete.contains(&ticket));
         let (gone, left): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|(uses, block)| is_over(uses) && !backend.is_deferred(block));
         let mut state = self.lock();
         let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));

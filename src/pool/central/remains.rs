@@ -20,7 +20,7 @@ impl<M: Memory> Remains<M> {
     pub fn go(mut self) {
         let backend = Arc::clone(self.memory.backend());
         let mut uses = Uses::NONE;
-        self.open.retain(|&ticket| !backend.reached(ticket) && uses.add(ticket).is_err());
+        self.open.retain(|&ticket| !backend.is_complete(ticket) && uses.add(ticket).is_err());
         if !self.open.is_empty() {
             backend.keep(Box::new(Kept(Some(self), Process::this())), &uses, None);
             return;

@@ -118,7 +118,7 @@ impl<M: Memory> Central<M> {
         // Without a lock: calls the backend.
         let backend = self.memory.backend();
         for Entry { idle, used } in &entries {
-            let is_pending = used.is_some_and(|ticket| !backend.reached(ticket));
+            let is_pending = used.is_some_and(|ticket| !backend.is_complete(ticket));
             if is_pending { pending.extend(part(idle)) } else { cached.extend(part(idle)) }
         }
         cached.extend(self.listed().filter_map(|idle| part(&idle)));

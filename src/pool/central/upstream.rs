@@ -131,7 +131,7 @@ impl<M: Memory> Central<M> {
     /// Releases a freed block's reservation; if it is in use or deferred, a later [`collect`](Self::collect) does so. The block serves queries.
     fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
-        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.is_deferred(&block);
+        let has_gone = uses.iter().all(|ticket| backend.is_complete(ticket)) && !backend.is_deferred(&block);
         let mut state = self.lock();
         if has_gone {
             state.reserved -= block.layout.size() as u64;

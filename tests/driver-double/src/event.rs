@@ -32,7 +32,7 @@ impl Event {
         self.last().as_ref().map(|recording| recording.ticket.clone())
     }
 
-    pub fn reached(&self) -> Answer<Instant> {
+    pub fn is_complete(&self) -> Answer<Instant> {
         let last = self.last();
         let recording = last.as_ref().filter(|_| self.timed).ok_or(Code::INVALID_HANDLE)?;
         recording.at.get().filter(|_| recording.ticket.at.is_done()).copied().ok_or(Code::NOT_READY)

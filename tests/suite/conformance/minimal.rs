@@ -73,14 +73,14 @@ unsafe impl Backend for Minimal {
         // SAFETY: as above.
         unsafe { self.0.publish(word, value, since, on) }
     }
-    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
-        self.0.after(ticket, stream)
+    fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
+        self.0.stream_wait(ticket, stream)
     }
-    fn mark(&self, stream: StreamId) -> Result<Ticket> {
-        self.0.mark(stream)
+    fn record_position(&self, stream: StreamId) -> Result<Ticket> {
+        self.0.record_position(stream)
     }
-    fn reached(&self, ticket: Ticket) -> bool {
-        self.0.reached(ticket)
+    fn is_complete(&self, ticket: Ticket) -> bool {
+        self.0.is_complete(ticket)
     }
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
         self.0.wait(ticket, timeout)
@@ -203,7 +203,7 @@ fn defaults_reject_features_that_a_backend_lacks() {
     let event = timed.record().expect("a mark");
     event.wait().expect("nothing failed");
     assert!(matches!(event.elapsed_since(&event), Err(Error::Unsupported { .. })));
-    let ticket = backend.mark(stream).expect("a mark");
+    let ticket = backend.record_position(stream).expect("a mark");
     assert!(matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
     backend.forget(ticket);
     assert!(backend.now_ns() <= backend.now_ns());
@@ -231,7 +231,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
     let failed = uses.iter().next().expect("the first");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !backend.reached(failed) {
+            while !backend.is_complete(failed) {
                 std::thread::yield_now();
             }
             // A settle that waits only for the first use returns before this.
@@ -239,7 +239,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
             held.let_go();
         });
         let outcome = uses.settle(&backend);
-        assert!(uses.iter().all(|ticket| backend.reached(ticket)), "also after the first has failed");
+        assert!(uses.iter().all(|ticket| backend.is_complete(ticket)), "also after the first has failed");
         assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })), "{outcome:?}");
     });
     uses.settle(&backend).expect("both are reported");
@@ -260,10 +260,10 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
     let backend = minimal();
     let (held, block) = (Held::new(&backend), words(&backend));
     let (sender, dropped) = std::sync::mpsc::channel();
-    let ticket = backend.mark(held.stream).expect("a live stream");
+    let ticket = backend.record_position(held.stream).expect("a live stream");
     backend.keep(Box::new(Tell(sender)), &Uses::of(ticket), Some(&block));
     backend.free_deferred();
-    assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not complete");
+    assert!(dropped.try_recv().is_err() && !backend.is_complete(ticket), "its use is not complete");
     held.let_go();
     dropped.recv_timeout(Duration::from_secs(30)).expect("its use is complete");
     backend.close_stream(held.stream);

@@ -110,18 +110,18 @@ fn loading_an_image_of_another_abi_prints_both_layouts() {
 fn a_closed_stream_rejects_further_operations() {
     let setup = setup(4096);
     let id = setup.backend.open_stream(0).expect("a stream");
-    let ticket = setup.backend.mark(id).expect("it is open");
+    let ticket = setup.backend.record_position(id).expect("it is open");
     setup.backend.close_stream(id);
-    eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::Closed { what: "stream" })));
+    eventually("it has ended", || matches!(setup.backend.record_position(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
     let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
     // SAFETY: otherwise unused memory.
     let refused = unsafe { setup.backend.fill(&fill, id) };
     assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");
     assert!(matches!(setup.backend.synchronize(id), Err(Error::Closed { what: "stream" })));
-    assert!(matches!(setup.backend.after(ticket, setup.stream.id()), Ok(())), "what has ended is waited for already");
+    assert!(matches!(setup.backend.stream_wait(ticket, setup.stream.id()), Ok(())), "what has ended is waited for already");
     let never = Ticket { number: 1000, ..ticket };
-    assert!(setup.backend.reached(never) && setup.backend.wait(never, None).expect("no error"), "it will execute no more");
+    assert!(setup.backend.is_complete(never) && setup.backend.wait(never, None).expect("no error"), "it will execute no more");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn random_faults_are_reproducible_from_the_seed() {
     let run = |seed, probability| {
         let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Mark, Fault::random(probability, seed))));
         let stream = backend.open_stream(0).expect("a stream");
-        (0..1000).map(|_| backend.mark(stream).is_err()).collect::<Vec<_>>()
+        (0..1000).map(|_| backend.record_position(stream).is_err()).collect::<Vec<_>>()
     };
     let (first, again, other) = (run(7, 0.25), run(7, 0.25), run(8, 0.25));
     assert_eq!(first, again);
@@ -132,7 +132,7 @@ fn a_failed_wait_has_waited() {
             }),
         };
         assert!(matches!(error, Err(Error::Injected { call, .. }) if call == verb.name()), "{error:?}");
-        assert!(backend.reached(ticket));
+        assert!(backend.is_complete(ticket));
         assert_eq!(backend.counters().fills.count, number);
     }
 }

@@ -146,8 +146,8 @@ fn done<T: ringmem::stream::Queued>(pending: Pending<T>) -> T {
 }
 
 fn synchronize(stream: &Stream) {
-    let ticket = stream.backend().mark(stream.id()).expect("a live stream");
-    eventually("the stream is through", || stream.backend().reached(ticket));
+    let ticket = stream.backend().record_position(stream.id()).expect("a live stream");
+    eventually("the stream is through", || stream.backend().is_complete(ticket));
     stream.synchronize().expect("nothing failed");
 }
 

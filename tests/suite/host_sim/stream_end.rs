@@ -30,7 +30,7 @@ fn a_stream_dropped_on_another_stream_s_thread_does_not_block() {
     within(move || {
         let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
         let long = first.fill(gpu(&backend, 64 << 20), .., 7).expect("it is queued");
-        let ticket = backend.mark(first.id()).expect("a live stream");
+        let ticket = backend.record_position(first.id()).expect("a live stream");
         let last = first.fill(gpu(&backend, 4), .., 7).expect("it is queued");
         second.wait_for(&first).expect("it is queued");
         backend.keep(Box::new(second), &Uses::of(ticket), None);
@@ -44,7 +44,7 @@ fn a_kept_value_that_panics_on_drop_is_counted() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     let alive = Arc::new(());
     backend.keep(Box::new(Bomb), &Uses::of(ticket), None);
     backend.keep(Box::new(Arc::clone(&alive)), &Uses::of(ticket), None);
@@ -200,7 +200,7 @@ fn counters_can_be_read_in_a_fork() {
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     let block = backend.allocate(&request(MemoryLocation::Device, 0, 64), None).expect("room");
     // SAFETY: just allocated, unused.
     unsafe { backend.free(&block, &Uses::of(ticket)) }.expect("it is ours");

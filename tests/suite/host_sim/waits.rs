@@ -52,12 +52,12 @@ fn a_mark_is_reached_with_the_operations_before_it() {
     let mut buffer = gpu(&backend, 500_000);
     for round in 1..=2000 {
         let pending = stream.fill(buffer, ..1 + round % 64, 1).expect("it is queued");
-        let mark = backend.mark(stream.id()).expect("a live stream");
+        let mark = backend.record_position(stream.id()).expect("a live stream");
         buffer = done(pending);
-        assert!(backend.reached(mark), "{mark:?}");
+        assert!(backend.is_complete(mark), "{mark:?}");
         assert_eq!(backend.model_end(mark), backend.model_now());
     }
-    assert_eq!(backend.mark(stream.id()).expect("a live stream").number, 4001, "each has a number");
+    assert_eq!(backend.record_position(stream.id()).expect("a live stream").number, 4001, "each has a number");
 }
 
 #[test]
@@ -111,15 +111,15 @@ fn memory_is_freed_without_waiting_for_a_kept_value() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let buffer = gpu(&backend, 1 << 20);
     let held = Held::new(&backend, &stream);
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
     backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ticket), None);
     let mut buffer = buffer;
     buffer.used_by(&stream).expect("a live stream");
-    let mark = backend.mark(stream.id()).expect("a live stream");
+    let mark = backend.record_position(stream.id()).expect("a live stream");
     drop(buffer);
     held.word(1).store(1, Release);
-    eventually("the stream is through", || backend.reached(mark) && slow[0].load(Acquire));
+    eventually("the stream is through", || backend.is_complete(mark) && slow[0].load(Acquire));
     let again = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20).map(drop);
     slow[1].store(true, Release);
     again.expect("its last use is over");
@@ -130,14 +130,14 @@ fn a_mark_does_not_wait_for_values_kept_after_it() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
-    let mark = backend.mark(stream.id()).expect("a live stream");
+    let mark = backend.record_position(stream.id()).expect("a live stream");
     let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
     backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ringmem::backend::Ticket { number: ticket.number + 1, ..ticket }), None);
     held.word(1).store(1, Release);
     drop(done(filled));
-    let reached = backend.reached(mark);
+    let reached = backend.is_complete(mark);
     slow[1].store(true, Release);
     assert!(reached, "it has nothing else before it");
     drop(stream);
@@ -172,7 +172,11 @@ fn a_kept_value_that_allocates_on_drop_does_not_deadlock() {
     for _ in 0..100 {
         for stream in &streams {
             let buffer = stream.fill(gpu(&backend, 200_000), .., 1).expect("it is queued").ordered();
-            backend.keep(Box::new(Greedy(Arc::clone(&backend))), &Uses::of(backend.mark(stream.id()).expect("a live stream")), None);
+            backend.keep(
+                Box::new(Greedy(Arc::clone(&backend))),
+                &Uses::of(backend.record_position(stream.id()).expect("a live stream")),
+                None,
+            );
             drop(buffer);
         }
         streams.iter().for_each(synchronize);
@@ -195,7 +199,7 @@ fn a_kept_value_that_reads_a_limit_does_not_deadlock() {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let limited = Limited::new(Device::new(&backend, 0), 4096);
         let held = Held::new(&backend, &stream);
-        backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a live stream")), None);
+        backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.record_position(stream.id()).expect("a live stream")), None);
         let mut buffer = Buffer::<u8, _>::new(limited.clone(), 4096).expect("the limit");
         buffer.used_by(&stream).expect("a live stream");
         drop(buffer);

@@ -154,6 +154,6 @@ impl Drop for Held {
 }
 
 fn through(stream: &Stream) {
-    let ticket = stream.backend().mark(stream.id()).expect("a live stream");
-    eventually("the stream is through", || stream.backend().reached(ticket));
+    let ticket = stream.backend().record_position(stream.id()).expect("a live stream");
+    eventually("the stream is through", || stream.backend().is_complete(ticket));
 }

@@ -16,7 +16,7 @@ use super::{Held, armed, backend, launch, live, load, pageable, pinned, stream, 
 const OTHERS: [fn(&Stream) -> ringmem::Result<()>; 3] = [
     Stream::synchronize,
     |stream| stream.record()?.wait(),
-    |stream| futures::executor::block_on(async { stream.record()?.reached().await }),
+    |stream| futures::executor::block_on(async { stream.record()?.is_complete().await }),
 ];
 
 fn tell(stream: &Stream, other: fn(&Stream) -> ringmem::Result<()>) {

@@ -50,7 +50,7 @@ fn a_panicking_staged_copy_completes_before_it_returns() {
         let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
         let work = Stream::new(&backend, 0).expect("a stream");
         let held = Held::new(&backend, &work);
-        *staging.ready.lock().expect("nobody panics") = Some(backend.mark(work.id()).expect("a live stream"));
+        *staging.ready.lock().expect("nobody panics") = Some(backend.record_position(work.id()).expect("a live stream"));
         let outcome = thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(20));

@@ -147,7 +147,7 @@ fn a_request_waits_for_a_slab_that_is_not_ready() {
     let backend = backend(64 * MIB);
     let stream = Stream::new(&backend, 0).unwrap();
     let held = Held::new(&backend, &stream);
-    let ready = backend.mark(stream.id()).unwrap();
+    let ready = backend.record_position(stream.id()).unwrap();
     let rig = Rig::new(backend, 2 * MIB, 2 * MIB);
     let (given, is_given) = mpsc::channel();
     let first = rig.request();

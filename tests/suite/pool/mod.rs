@@ -100,21 +100,21 @@ impl Held {
         // SAFETY: the atomic word records the launch.
         drop(unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch"));
         words.used_by(stream).expect("a live stream");
-        let launch = stream.backend().mark(stream.id()).expect("a live stream");
+        let launch = stream.backend().record_position(stream.id()).expect("a live stream");
         Self { words, stream: stream.clone(), launch }
     }
 
     fn release_only(self) {
         let (backend, launch) = (self.stream.backend().clone(), self.launch);
         drop(self);
-        eventually("the kernel has left", || backend.reached(launch));
+        eventually("the kernel has left", || backend.is_complete(launch));
     }
 
     fn release(self) {
         let stream = self.stream.clone();
         drop(self);
-        let ticket = stream.backend().mark(stream.id()).expect("a live stream");
-        eventually("the stream is through", || stream.backend().reached(ticket));
+        let ticket = stream.backend().record_position(stream.id()).expect("a live stream");
+        eventually("the stream is through", || stream.backend().is_complete(ticket));
         stream.synchronize().expect("nothing failed");
     }
 }

@@ -348,7 +348,7 @@ mod forked {
             true
         });
         assert!(has_gone);
-        let ticket = backend.mark(stream.id()).expect("the parent's goes on");
+        let ticket = backend.record_position(stream.id()).expect("the parent's goes on");
         assert!(backend.wait(ticket, None).unwrap());
     }
 

@@ -134,7 +134,7 @@ fn a_pool_waits_for_a_pending_free_of_a_limit_below() {
         let (go, told) = mpsc::channel();
         backend.keep(
             Box::new(Slow(begun, told)),
-            &Uses::of(backend.mark(stream.id()).unwrap()),
+            &Uses::of(backend.record_position(stream.id()).unwrap()),
             Some(&Block::empty(MemoryLocation::Device, 1)),
         );
         drop(whole);
@@ -163,7 +163,7 @@ unsafe impl Memory for Late {
 
     fn alloc(&self, layout: Layout, _: Option<&Stream>) -> ringmem::Result<Block> {
         let mut block = self.memory.alloc(layout, None)?;
-        block.ready = Some(self.stream.backend().mark(self.stream.id())?);
+        block.ready = Some(self.stream.backend().record_position(self.stream.id())?);
         self.has_given.store(true, Relaxed);
         Ok(block)
     }

@@ -147,7 +147,7 @@ fn record_returns_the_error_of_a_failed_recording() {
 fn only_recorded_tickets_that_are_not_forgotten_have_times() {
     let backend = build(builder());
     let stream = stream(&backend);
-    let marked = backend.mark(stream.id()).expect("an open stream");
+    let marked = backend.record_position(stream.id()).expect("an open stream");
     let recorded = backend.record(stream.id()).expect("an open stream").expect("timed");
     assert!(backend.wait(recorded, Some(LIMIT)).expect("nothing failed"));
     assert!(matches!(backend.elapsed(marked, recorded), Err(Error::Unsupported { .. })));

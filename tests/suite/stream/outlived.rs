@@ -93,7 +93,7 @@ fn a_task_may_drop_its_stream_on_the_stream_thread() {
             for round in 0..100 {
                 device = stream.fill(device, .., round).expect("it is queued").await.expect("no fault");
                 (device, host) = stream.copy(device, host).expect("it is queued").await.expect("no fault");
-                stream.record().expect("it is queued").reached().await.expect("nothing failed");
+                stream.record().expect("it is queued").is_complete().await.expect("nothing failed");
                 assert_eq!(host.as_slice().expect("idle"), [round; 64]);
             }
             eventually("nobody else has the stream", || is_alone.load(Acquire));
@@ -120,7 +120,7 @@ fn a_dropped_event_future_releases_its_waker() {
     let task = Arc::new(Inline { wakes: AtomicU64::new(0), future: Mutex::new(None) });
     let waker = Waker::from(Arc::clone(&task));
     {
-        let mut reached = std::pin::pin!(moment.reached());
+        let mut reached = std::pin::pin!(moment.is_complete());
         for _ in 0..3 {
             assert!(reached.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }

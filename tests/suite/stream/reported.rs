@@ -48,7 +48,7 @@ fn a_failure_reported_by_its_operation_is_not_reported_again() {
     let stream = stream(&backend);
     let buffer = GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[7; 64]).expect("room");
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
-    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let ticket = backend.record_position(stream.id()).expect("a live stream");
     let rejected = stream.fill(buffer, .., 1).expect("queued").wait().expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "fill", .. }), "{rejected}");
     stream.synchronize().expect("it was told");

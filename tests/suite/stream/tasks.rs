@@ -111,7 +111,7 @@ fn a_minimal_executor_awaits_copies_fills_and_events() {
     waker.join().expect("the kernel leaves");
     assert!(polls <= 3, "polled {polls} times for two operations");
     assert_eq!(pinned.as_slice().expect("idle"), [7; 256]);
-    let ((), polls) = block_on(async { stream.record().expect("it is queued").reached().await.expect("nothing failed") });
+    let ((), polls) = block_on(async { stream.record().expect("it is queued").is_complete().await.expect("nothing failed") });
     assert!(polls <= 2);
     drop(gpu);
 }
@@ -242,7 +242,7 @@ fn a_broken_stream_wakes_its_tasks_with_error_and_buffers() {
     let Poll::Ready(Err(rejected)) = poll(&mut filled, &task) else { panic!("the stream is broken") };
     assert!(matches!(rejected.error, Error::Closed { what: "stream" }));
     assert_eq!(rejected.value.len(), 64);
-    assert!(matches!(block_on(moment.reached()).0, Err(Error::Closed { what: "stream" })));
+    assert!(matches!(block_on(moment.is_complete()).0, Err(Error::Closed { what: "stream" })));
 }
 
 /// Its waker panics.

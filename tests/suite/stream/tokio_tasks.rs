@@ -105,7 +105,7 @@ fn an_aborted_task_does_not_cancel_its_transfer() {
         task.abort();
         assert!(task.await.expect_err("it was aborted").is_cancelled());
         held.let_go();
-        stream.record().expect("it is queued").reached().await.expect("nothing failed");
+        stream.record().expect("it is queued").is_complete().await.expect("nothing failed");
         assert_eq!(backend.counters().uploads.count, 1);
     });
 }

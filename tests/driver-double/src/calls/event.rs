@@ -8,7 +8,7 @@ use crate::operation::Operation;
 
 fn elapsed(driver: &Driver, start: usize, end: usize) -> Answer<f32> {
     let (start, end) = (driver.events.find(start)?, driver.events.find(end)?);
-    let (start, end) = (start.reached()?, end.reached()?);
+    let (start, end) = (start.is_complete()?, end.is_complete()?);
     let before = start.saturating_duration_since(end).as_secs_f32();
     Ok((end.saturating_duration_since(start).as_secs_f32() - before) * 1e3)
 }
