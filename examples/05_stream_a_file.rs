@@ -71,7 +71,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
     let streamed = streamer.run(Job::new(&mut source).from(stopped.done).to(&mut sink).checksums(), &mut kernel)?;
     kernel.close()?;
-    println!("then {} KiB in {} chunks, at most {} under way", streamed.bytes >> 10, streamed.chunks, streamed.most_under_way);
+    println!("then {} KiB in {} chunks, at most {} under way", streamed.bytes >> 10, streamed.chunks, streamed.max_in_flight);
 
     // `commit` gives the complete file its name.
     assert!(!to.exists());

@@ -57,7 +57,7 @@ use metrics::{Meter, Work};
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let [one, two] = [(); 2].map(|()| GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000));
-/// let one = stream.fill(one?, .., 7)?.ordered(); // queued; the next operation comes after it
+/// let one = stream.fill(one?, .., 7)?.detach(); // queued; the next operation comes after it
 /// let (_, two) = stream.copy(one, two?)?.wait()?; // returns both
 /// assert_eq!(two.to_vec()?, [7; 1000]);
 /// # Ok::<(), ringmem::Error>(())

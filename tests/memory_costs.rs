@@ -182,7 +182,7 @@ fn a_streamer_s_bookkeeping_is_bounded_by_its_depth_not_by_its_source() {
             ControlFlow::Continue(())
         };
         let streamed = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut note), &mut Through).expect("no fault");
-        assert_eq!(streamed.most_under_way, 1024);
+        assert_eq!(streamed.max_in_flight, 1024);
         most
     };
     let most = [1500, 30_000].map(most_of);

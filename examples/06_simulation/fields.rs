@@ -34,7 +34,7 @@ impl<T: DeviceBytes> Field<T> {
     pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
         let copy = Buffer::new(pools.device.named("frame"), lease.len())?;
-        Ok(lease.download(taken_on, .., copy)?.ordered())
+        Ok(lease.download(taken_on, .., copy)?.detach())
     }
 
     pub fn plain(&self) -> &[T] {

@@ -97,7 +97,7 @@ fn copy(
 ) -> Result<[PinnedBuffer<u8>; 2], Failure> {
     source.as_mut_slice()?.fill(byte);
     let gpu = Buffer::<u8, _>::new(Device::new(backend, 0), LEN)?;
-    let (source, gpu) = stream.copy(source, gpu).map_err(ringmem::Rejected::into_error)?.ordered();
+    let (source, gpu) = stream.copy(source, gpu).map_err(ringmem::Rejected::into_error)?.detach();
     let (_, back) = stream.copy(gpu, back).map_err(ringmem::Rejected::into_error)?.wait().map_err(ringmem::Rejected::into_error)?;
     demand(back.as_slice()?.iter().all(|&back| back == byte), || format!("bytes {byte} came back otherwise"))?;
     Ok([source, back])

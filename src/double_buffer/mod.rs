@@ -29,7 +29,7 @@
 //!
 //! let mut positions = GpuBuffer::<f32>::new(Device::new(&backend, 0), 1000)?;
 //! for step in 1..=10 {
-//!     positions = compute.fill(positions, .., step as f32)?.ordered(); // a kernel's work
+//!     positions = compute.fill(positions, .., step as f32)?.detach(); // a kernel's work
 //!     assert_eq!(writer.start(&mut positions, ..)?, step);
 //!     if step > 1 {
 //!         // The frame before, while this step and its copy are in flight.

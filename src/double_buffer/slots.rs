@@ -178,7 +178,7 @@ impl<T: DeviceBytes, H: Memory> Unread<T, H> {
     /// For a copy ordered after the one in flight.
     pub fn into_slot(self) -> Buffer<T, H> {
         match self.transfer {
-            Transfer::Flying(pending) => pending.ordered(),
+            Transfer::Flying(pending) => pending.detach(),
             Transfer::Whole(buffer) => buffer,
             Transfer::Lost(Rejected { error, value }) => {
                 value.memory().backend().unreported(error);

@@ -21,7 +21,7 @@ use super::entry::{Counted, Element, Entry, Kind};
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager, Store};
 use crate::config::ConfigError;
-use crate::memory::{Buffer, Memory, Origin, Reservation, most_bytes};
+use crate::memory::{Buffer, Memory, Origin, Reservation, max_bytes};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -175,7 +175,7 @@ impl<M: Memory + Clone> Store<M> {
             what: "size in bytes",
             asked: bytes,
             least: 0,
-            most: most_bytes(align_of::<u64>()) as u64,
+            most: max_bytes(align_of::<u64>()) as u64,
         })?;
         let (block, _) = origin.around(|| self.allocate(layout, None))?;
         Counted::new(block, &mut reservation).map(drop)

@@ -1,7 +1,7 @@
 use core::alloc::Layout;
 use std::sync::Arc;
 
-use super::{Memory, check_align, most_bytes};
+use super::{Memory, check_align, max_bytes};
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -50,7 +50,7 @@ impl<M: Memory> Aligned<M> {
     ///
     /// [`Size`](Error::Size) for 0, or more bytes than a block of this alignment can have.
     pub fn rounding(mut self, multiple: usize) -> Result<Self> {
-        let most = most_bytes(self.align);
+        let most = max_bytes(self.align);
         if multiple == 0 || multiple > most {
             return Err(Error::Size { what: "size multiple", asked: multiple as u64, least: 1, most: most as u64 });
         }
@@ -72,7 +72,7 @@ impl<M: Memory> Aligned<M> {
                 return error;
             }
             // At a larger alignment than this memory's, no multiple may fit: the alignment is the error.
-            let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
+            let (asked, most) = (layout.size() as u64, max_bytes(align) / self.multiple * self.multiple);
             match most {
                 0 => Error::Align { asked: align as u64, most: self.align as u64 },
                 most => Error::Size { what: "size in bytes", asked, least: 1, most: most as u64 },
@@ -106,7 +106,7 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
         self.memory.device()
     }
 
-    fn least_align(&self) -> usize {
-        self.align.max(self.memory.least_align())
+    fn min_align(&self) -> usize {
+        self.align.max(self.memory.min_align())
     }
 }

@@ -3,7 +3,7 @@ use core::{fmt, mem};
 use std::boxed::Box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Memory, check_align, most_bytes, raised};
+use super::{Memory, check_align, max_bytes, raised};
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Uses};
 use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
@@ -47,7 +47,7 @@ impl<M: Memory> Arena<M> {
         check_align(&memory, align as u64)?;
         let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
         let layout =
-            layout.ok_or_else(|| Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
+            layout.ok_or_else(|| Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: max_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
         Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }
@@ -100,7 +100,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         if layout.align() > whole.layout.align() {
             return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }
-        let layout = raised(layout, self.shared.memory.least_align())?;
+        let layout = raised(layout, self.shared.memory.min_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
         // Includes deferred frees.

@@ -22,8 +22,8 @@ macro_rules! of_upstream {
             self.$($field).+.device()
         }
 
-        fn least_align(&self) -> usize {
-            self.$($field).+.least_align()
+        fn min_align(&self) -> usize {
+            self.$($field).+.min_align()
         }
     };
 }
@@ -191,13 +191,13 @@ pub unsafe trait Memory: Send + Sync + 'static {
     /// Returns the minimum alignment of every block in bytes, a power of two.
     ///
     /// Adaptors must forward it: [`Arena`] and [`Pool`](crate::pool::Pool) rely on it for an upstream [`Aligned`].
-    fn least_align(&self) -> usize {
+    fn min_align(&self) -> usize {
         1
     }
 }
 
 /// `Layout` requires a size of at most `isize::MAX`, rounded up to the alignment.
-pub(crate) const fn most_bytes(align: usize) -> usize {
+pub(crate) const fn max_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
 
 #[cold]
 fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
-    let refused = |_| crate::Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: most_bytes(align) as u64 };
+    let refused = |_| crate::Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: max_bytes(align) as u64 };
     layout.align_to(align).map_err(refused)
 }
 
@@ -239,8 +239,8 @@ macro_rules! forwards {
             fn device(&self) -> u32 {
                 (**self).device()
             }
-            fn least_align(&self) -> usize {
-                (**self).least_align()
+            fn min_align(&self) -> usize {
+                (**self).min_align()
             }
         }
     )*};

@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::collections::HashMap;
 use std::vec::Vec;
 
-use super::{Memory, check_align, most_bytes};
+use super::{Memory, check_align, max_bytes};
 use crate::backend::{Block, Uses, same_backend};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -251,7 +251,7 @@ impl<M: Memory> Run<'_, M> {
         let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
         let Some(layout) = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok()) else {
             check_align(self.memory, align)?;
-            return Err(Error::Size { what: "size in bytes", asked: size, least: 1, most: most_bytes(to) as u64 });
+            return Err(Error::Size { what: "size in bytes", asked: size, least: 1, most: max_bytes(to) as u64 });
         };
         self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))
     }

@@ -50,7 +50,7 @@ where
     /// let backend = HostBackend::builder().build()?;
     /// # let stream = Stream::new(&backend, 0)?;
     /// # let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100)?;
-    /// mirror.through(Access::Write, |device| match stream.fill(device, .., 7).map(Pending::ordered) {
+    /// mirror.through(Access::Write, |device| match stream.fill(device, .., 7).map(Pending::detach) {
     ///     Ok(device) => (device, Ok(())),
     ///     Err(rejected) => (rejected.value, Err(rejected.error)),
     /// })??;

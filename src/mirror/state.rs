@@ -56,7 +56,7 @@ impl fmt::Display for Side {
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
 /// mirror.fill(1)?;
 /// // All elements are overwritten on the device: the host's copy is not uploaded.
-/// mirror.through(Access::Write, |buffer| (stream.fill(buffer, .., 2).expect("queued").ordered(), ()))?;
+/// mirror.through(Access::Write, |buffer| (stream.fill(buffer, .., 2).expect("queued").detach(), ()))?;
 /// assert_eq!((mirror.to_vec()?[0], mirror.statistics().to_device.count), (2, 0));
 /// # Ok::<(), ringmem::Error>(())
 /// ```

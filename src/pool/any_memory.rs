@@ -69,7 +69,7 @@ unsafe impl Memory for AnyMemory {
         each!(self, memory => memory.device())
     }
 
-    fn least_align(&self) -> usize {
-        each!(self, memory => memory.least_align())
+    fn min_align(&self) -> usize {
+        each!(self, memory => memory.min_align())
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Central<M: Memory> {
     /// Cached: building a block calls no foreign code.
     device: u32,
     pub options: Options,
-    pub least_align: usize,
+    pub min_align: usize,
     /// Up to this size, any cached block of the class serves; 0 disables this.
     plain: u64,
     state: CacheLineAligned<Mutex<State>>,
@@ -96,16 +96,16 @@ impl<M: Memory> Central<M> {
     pub fn new(memory: M, options: Options) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
         System::prepare();
-        let (least_align, classes) = (memory.least_align(), options.classes);
+        let (min_align, classes) = (memory.min_align(), options.classes);
         // With raised alignments, a block's layout differs from its request.
         let is_plain =
-            options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::DebugPoison | Hygiene::Leave) && least_align == 1;
+            options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::DebugPoison | Hygiene::Leave) && min_align == 1;
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
             device: memory.device(),
             plain: if is_plain { classes.largest() } else { 0 },
-            least_align,
+            min_align,
             memory: ManuallyDrop::new(memory),
             options,
             state: CacheLineAligned::default(),
@@ -136,7 +136,7 @@ impl<M: Memory> Central<M> {
 
     #[inline(always)]
     pub fn raised(&self, layout: Layout) -> Result<Layout> {
-        raised(layout, self.least_align)
+        raised(layout, self.min_align)
     }
 
     /// For requests that slabs serve.
@@ -153,7 +153,7 @@ impl<M: Memory> Central<M> {
         if self.options.is_exact { requested.max(1) } else { self.options.classes.bytes_of(class) }
     }
 
-    fn most_cached(&self, class: usize) -> usize {
+    fn max_cached(&self, class: usize) -> usize {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
@@ -237,7 +237,7 @@ fn take_all(kept: &mut Kept) -> Vec<(Entry, u64)> {
 impl<M: Memory> Home for Central<M> {
     fn admit(&self) -> Arc<Cache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = (0..self.options.classes.count()).map(|class| self.most_cached(class));
+        let most = (0..self.options.classes.count()).map(|class| self.max_cached(class));
         let cache = Arc::new(Cache::new(most, Share::new(!caches.are_closed)));
         caches.all.push(Arc::clone(&cache));
         cache

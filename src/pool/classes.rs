@@ -22,13 +22,13 @@ const LEAST_MOST: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// The least block's units, as a power of two.
-    least_bits: u32,
+    min_bits: u32,
     octaves: u32,
-    /// INVARIANT: at most `least_bits`.
+    /// INVARIANT: at most `min_bits`.
     step_bits: u32,
     /// Derived: the largest block's bytes, the least one's units, and the offset from octave and step to class, modulo 2^32.
     largest: u64,
-    least_units: u64,
+    min_units: u64,
     shift: u32,
 }
 
@@ -59,10 +59,10 @@ impl Classes {
         let between = |what, asked: u64, least: u64, most: u64| {
             if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { what, asked, least, most }) }
         };
-        let least_bits = (least / UNIT).ilog2();
-        between("number of octaves", u64::from(octaves), 1, u64::from(29 - least_bits))?;
+        let min_bits = (least / UNIT).ilog2();
+        between("number of octaves", u64::from(octaves), 1, u64::from(29 - min_bits))?;
         between("number of size classes per octave", u64::from(steps), 1, least / UNIT)?;
-        let classes = Self::of(least_bits, octaves, steps.ilog2());
+        let classes = Self::of(min_bits, octaves, steps.ilog2());
         between("number of size classes", classes.count() as u64, 1, Self::MOST)?;
         Ok(classes)
     }
@@ -70,10 +70,10 @@ impl Classes {
     /// A block's tag has one byte for its class; 255 means none.
     const MOST: u64 = 255;
 
-    const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
-        let small = if step_bits == 0 { 1 } else { 1 << least_bits };
-        let shift = 0_u32.wrapping_add(small).wrapping_sub(least_bits << step_bits).wrapping_sub(1 << step_bits);
-        Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits, shift }
+    const fn of(min_bits: u32, octaves: u32, step_bits: u32) -> Self {
+        let small = if step_bits == 0 { 1 } else { 1 << min_bits };
+        let shift = 0_u32.wrapping_add(small).wrapping_sub(min_bits << step_bits).wrapping_sub(1 << step_bits);
+        Self { min_bits, octaves, step_bits, largest: UNIT << (min_bits + octaves - 1), min_units: 1 << min_bits, shift }
     }
 
     /// Returns the number of classes.
@@ -101,7 +101,7 @@ impl Classes {
     #[inline(always)]
     pub(super) const fn class_to(&self, last: u64) -> usize {
         let last = last / UNIT;
-        if last < self.least_units {
+        if last < self.min_units {
             return if self.step_bits == 0 { 0 } else { last as usize };
         }
         // `last` is not 0 here, but the compiler cannot prove it.
@@ -119,10 +119,10 @@ impl Classes {
     pub(super) const fn bytes_of(&self, class: usize) -> u64 {
         let small = self.small() as usize;
         if class < small {
-            return if self.step_bits == 0 { UNIT << self.least_bits } else { (class as u64 + 1) * UNIT };
+            return if self.step_bits == 0 { UNIT << self.min_bits } else { (class as u64 + 1) * UNIT };
         }
         let (octave, step) = ((class - small) >> self.step_bits, (class - small) & ((1 << self.step_bits) - 1));
-        let whole = UNIT << (self.least_bits + octave as u32);
+        let whole = UNIT << (self.min_bits + octave as u32);
         whole + (((step as u64 + 1) * whole) >> self.step_bits)
     }
 
@@ -136,7 +136,7 @@ impl Classes {
     }
 
     const fn small(&self) -> u32 {
-        if self.step_bits == 0 { 1 } else { 1 << self.least_bits }
+        if self.step_bits == 0 { 1 } else { 1 << self.min_bits }
     }
 }
 

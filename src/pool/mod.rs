@@ -10,7 +10,7 @@
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
 //! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
 //! 7. Slabs serve alignments up to 2 MiB. Above that, above the largest class, or if a limit has room for the request but not for
-//!    whole 256 bytes, the upstream memory serves the block. If that memory [raises alignments](Memory::least_align), the pool does so
+//!    whole 256 bytes, the upstream memory serves the block. If that memory [raises alignments](Memory::min_align), the pool does so
 //!    for each block.
 //! 8. In a forked process, the pool rejects requests; blocks freed there remain the parent's.
 
@@ -239,8 +239,8 @@ unsafe impl<M: Memory> Memory for Pool<M> {
         self.shared.memory.device()
     }
 
-    fn least_align(&self) -> usize {
-        self.shared.least_align
+    fn min_align(&self) -> usize {
+        self.shared.min_align
     }
 }
 

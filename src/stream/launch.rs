@@ -152,7 +152,7 @@ impl Stream {
     /// let stream = Stream::new(&backend, 0)?;
     /// let numbers = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
     /// // SAFETY: `add` uses three numbers, and they are the launch's.
-    /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 10]) }?.ordered();
+    /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 10]) }?.detach();
     /// // SAFETY: as above.
     /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 100]) }?.wait()?;
     /// assert_eq!(numbers.to_vec()?, [111, 112, 113]);

@@ -24,7 +24,7 @@ use crate::{Error, Rejected, Result};
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
-/// buffer = stream.fill(buffer, .., 1)?.ordered(); // at once; later uses are ordered after the fill
+/// buffer = stream.fill(buffer, .., 1)?.detach(); // at once; later uses are ordered after the fill
 /// buffer = stream.fill(buffer, .., 2)?.wait()?; // when it is complete
 /// let Ok(done) = stream.fill(buffer, .., 3)?.wait_timeout(Duration::from_secs(10)) else { panic!("timed out") };
 /// assert_eq!(done?.to_vec()?[999], 3);
@@ -84,7 +84,7 @@ impl<T: Queued> Pending<T> {
     /// Returns the operands at once, to queue them again; the host cannot access them earlier.
     ///
     /// The first blocking operation on a buffer, if nothing else was queued on it, else [`Stream::synchronize`], reports the error, once.
-    pub fn ordered(self) -> T {
+    pub fn detach(self) -> T {
         self.value
     }
 

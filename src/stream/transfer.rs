@@ -68,7 +68,7 @@ impl Stream {
         let pending = Pending::new(to, ticket, self.clone());
         match outcome {
             Ok(Ok(())) => Ok(pending),
-            Ok(Err(error)) => Err(Rejected { error, value: pending.ordered() }),
+            Ok(Err(error)) => Err(Rejected { error, value: pending.detach() }),
             Err(payload) => resume_unwind(payload),
         }
     }

@@ -76,7 +76,7 @@ pub struct Streamed {
     /// Chunks.
     pub chunks: u64,
     /// Most chunks in flight at once.
-    pub most_under_way: usize,
+    pub max_in_flight: usize,
     /// CRC-32C of the bytes read, if [requested](Job::checksums).
     pub read: Option<u32>,
     /// CRC-32C of the bytes written, if requested.

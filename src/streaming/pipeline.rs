@@ -87,7 +87,7 @@ pub(super) struct Run<'r, 'j> {
     done: u64,
     /// Number of chunks done.
     chunks: u64,
-    most_under_way: usize,
+    max_in_flight: usize,
     /// Checksums of the bytes read and written.
     sums: [u32; 2],
     /// The streams are idle and their errors reported, so that the drop needs no wait.
@@ -107,7 +107,7 @@ impl<'r, 'j> Run<'r, 'j> {
             read: 0,
             done: begin,
             chunks: 0,
-            most_under_way: 0,
+            max_in_flight: 0,
             sums: [0; 2],
             is_through: false,
         }
@@ -158,7 +158,7 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(Streamed {
             bytes: self.done - self.job.begin,
             chunks: self.chunks,
-            most_under_way: self.most_under_way,
+            max_in_flight: self.max_in_flight,
             read: self.job.checksums.then_some(read),
             written: (self.job.checksums && self.job.sink.is_some()).then_some(written),
         })
@@ -229,7 +229,7 @@ impl<'r, 'j> Run<'r, 'j> {
             }
         };
         let upload = queued.ticket();
-        let (staging, slot) = queued.ordered();
+        let (staging, slot) = queued.detach();
         self.next += length as u64;
         self.read += 1;
         self.flights.push_back(Flight {
@@ -241,7 +241,7 @@ impl<'r, 'j> Run<'r, 'j> {
             work: None,
             download: None,
         });
-        self.most_under_way = self.most_under_way.max(self.flights.len());
+        self.max_in_flight = self.max_in_flight.max(self.flights.len());
         if matches!(self.work, Work::Requested(_)) { Ok(()) } else { self.queue_last() }
     }
 
@@ -276,7 +276,7 @@ impl<'r, 'j> Run<'r, 'j> {
         let (Some(slot), Some(staging)) = (flight.slot.take(), flight.staging.take()) else { return Ok(()) };
         let length = flight.chunk.length as usize;
         let (outcome, (slot, staging)) = match self.streamer.download.copy_range(slot, ..length, staging, 0) {
-            Ok(queued) => (Ok(queued.ticket()), queued.ordered()),
+            Ok(queued) => (Ok(queued.ticket()), queued.detach()),
             Err(Rejected { error, value }) => (Err(error), value),
         };
         (flight.slot, flight.staging) = (Some(slot), Some(staging));

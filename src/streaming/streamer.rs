@@ -249,12 +249,12 @@ impl Builder {
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
-        let (most_bytes, most_depth) = (isize::MAX as u64, u64::from(Streamer::MOST_DEPTH));
+        let (max_bytes, max_depth) = (isize::MAX as u64, u64::from(Streamer::MOST_DEPTH));
         for (what, asked, most) in [
-            ("chunk size in bytes", chunk, most_bytes),
-            ("number of chunks in flight", u64::from(depth), most_depth),
-            ("number of staging buffers", u64::from(staging), most_depth),
-            ("element size in bytes", element, most_bytes),
+            ("chunk size in bytes", chunk, max_bytes),
+            ("number of chunks in flight", u64::from(depth), max_depth),
+            ("number of staging buffers", u64::from(staging), max_depth),
+            ("element size in bytes", element, max_bytes),
         ] {
             if !(1..=most).contains(&asked) {
                 return Err(Error::Size { what, asked, least: 1, most });
@@ -262,7 +262,7 @@ impl Builder {
         }
         let chunk = (chunk / element).max(1).saturating_mul(element);
         let stride = chunk.next_multiple_of(Streamer::ALIGN as u64);
-        let most = most_bytes / u64::from(depth.max(staging)) / Streamer::ALIGN as u64 * Streamer::ALIGN as u64;
+        let most = max_bytes / u64::from(depth.max(staging)) / Streamer::ALIGN as u64 * Streamer::ALIGN as u64;
         if stride > most {
             return Err(Error::Size { what: "chunk size in bytes", asked: chunk, least: 1, most });
         }

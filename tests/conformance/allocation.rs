@@ -212,7 +212,7 @@ pub fn an_empty_buffer_makes_no_calls(subject: &Subject) {
 pub fn stream_ordered_memory_is_usable_on_other_streams(subject: &Subject) {
     let (stream, other) = (subject.stream(), subject.stream());
     let buffer = Buffer::<u32, _>::new_on(subject.device.clone(), 100, &stream).expect("room");
-    let buffer = other.fill(buffer, .., 3).expect("a fill").ordered();
+    let buffer = other.fill(buffer, .., 3).expect("a fill").detach();
     let buffer = done(stream.fill(buffer, ..50, 4).expect("a fill"));
     assert_eq!(buffer.to_vec().expect("a copy"), [[4; 50], [3; 50]].concat());
     let mut held = subject.hold(&stream);

@@ -24,7 +24,7 @@ pub fn kernels_run_in_order_with_surrounding_transfers(subject: &Subject) {
         "a fill, five launches, a copy",
         |figures| (figures.fills, figures.launches, figures.downloads) = (figures.fills + 1, figures.launches + 5, figures.downloads + 1),
         || {
-            let mut gpu = stream.fill(gpu, .., 3).expect("a fill").ordered();
+            let mut gpu = stream.fill(gpu, .., 3).expect("a fill").detach();
             for _ in 0..5 {
                 drop(subject.increment(&stream, &mut gpu));
             }
@@ -53,9 +53,9 @@ pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     let (first, second) = (subject.stream(), subject.stream());
     let (gpu, pinned) = (subject.gpu::<u8>(100), subject.pinned::<u8>(100));
     let held = subject.hold(&first);
-    let gpu = first.fill(gpu, .., 1).expect("a fill").ordered();
-    let gpu = first.fill(gpu, 50.., 2).expect("a fill").ordered();
-    let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
+    let gpu = first.fill(gpu, .., 1).expect("a fill").detach();
+    let gpu = first.fill(gpu, 50.., 2).expect("a fill").detach();
+    let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").detach();
     let incremented = subject.increment(&second, &mut gpu);
     let pending = first.copy(gpu, pinned).expect("as many");
     let incremented = held_up(incremented, "the first stream's kernel");
@@ -72,10 +72,10 @@ pub fn uses_on_many_streams_are_ordered(subject: &Subject) {
     let mut gpu = subject.gpu::<u8>(100);
     gpu.zero().expect("a fill");
     let held = subject.hold(&streams[0]);
-    gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
+    gpu = streams[0].fill(gpu, .., 1).expect("a fill").detach();
     for stream in streams.iter().chain(&streams) {
         // A launch waits only for its stream; the fill also for the buffer's uses.
-        gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
+        gpu = stream.fill(gpu, ..1, 0).expect("a fill").detach();
         drop(subject.increment(stream, &mut gpu));
     }
     let last = held_up(streams[8].fill(gpu, 1..2, 9).expect("a fill"), "the first stream's kernel");
@@ -100,7 +100,7 @@ pub fn wait_for_orders_two_streams(subject: &Subject) {
 pub fn slices_of_memory_in_queued_use_are_busy(subject: &Subject) {
     let (stream, pinned) = (subject.stream(), subject.pinned::<u8>(100));
     let held = subject.hold(&stream);
-    let (mut pinned, gpu) = stream.copy(pinned, subject.gpu::<u8>(100)).expect("as many").ordered();
+    let (mut pinned, gpu) = stream.copy(pinned, subject.gpu::<u8>(100)).expect("as many").detach();
     subject.nothing("slices", || {
         assert!(matches!(pinned.as_slice(), Err(Error::Busy { .. })));
         assert!(matches!(pinned.as_mut_slice(), Err(Error::Busy { .. })));
@@ -116,11 +116,11 @@ pub fn slices_of_memory_in_queued_use_are_busy(subject: &Subject) {
 pub fn blocking_copies_wait_for_queued_work(subject: &Subject) {
     let stream = subject.stream();
     for round in 0..20_u8 {
-        let gpu = stream.fill(subject.gpu::<u8>(60_000), .., round).expect("a fill").ordered();
-        let mut gpu = stream.fill(gpu, ..30_000, round + 1).expect("a fill").ordered();
+        let gpu = stream.fill(subject.gpu::<u8>(60_000), .., round).expect("a fill").detach();
+        let mut gpu = stream.fill(gpu, ..30_000, round + 1).expect("a fill").detach();
         let bytes = gpu.to_vec().expect("a copy");
         assert!(bytes[..30_000].iter().all(|&byte| byte == round + 1) && bytes[30_000..].iter().all(|&byte| byte == round));
-        gpu = stream.fill(gpu, .., 100).expect("a fill").ordered();
+        gpu = stream.fill(gpu, .., 100).expect("a fill").detach();
         gpu.copy_from_at(10, &[round; 10]).expect("within");
         assert_eq!(gpu.read(|bytes| (bytes[9], bytes[10], bytes[20])).expect("a copy"), (100, round, 100));
     }
@@ -166,7 +166,7 @@ pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
     let pinned = Buffer::<u8, _>::new(Pinned::new(&subject.backend, 0), 100).expect("room");
     let held = subject.hold(&stream);
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
-    mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
+    mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").detach());
     mem::forget(gpu(300));
     subject.forgets(100 + 100 + 200 + 300);
     let buffer = subject.gpu_of(&[5_u8; 10]);
@@ -187,7 +187,7 @@ pub fn dropping_a_stream_executes_its_queued_work(subject: &Subject) {
         let stream = subject.stream();
         let mut held = has_kernel.then(|| subject.hold(&stream));
         drop(held.as_mut().map(Held::take));
-        let fill = |i| stream.fill(subject.gpu::<u8>(10_000), .., i).expect("a fill").ordered();
+        let fill = |i| stream.fill(subject.gpu::<u8>(10_000), .., i).expect("a fill").detach();
         let buffers: Vec<_> = (0..20).map(fill).collect();
         drop(stream);
         drop(held);
@@ -201,7 +201,7 @@ pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
     drop(held.take());
-    let buffer = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill").ordered();
+    let buffer = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill").detach();
     let before = subject.figures();
     drop((stream, subject.module()));
     assert_eq!(subject.figures(), before, "nobody has told the kernel to leave");

@@ -39,14 +39,14 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     gpu.fill(0x0102_0304_0506_0708)?;
     let host = Buffer::<u64, _>::new(Host::new(&backend, 0), 40_000)?;
     let pinned = Buffer::<u64, _>::new(Pinned::new(&backend, 0), 40_000)?;
-    let (host, gpu) = stream.copy(host, gpu).map_err(Rejected::into_error)?.ordered();
-    let (gpu, pinned) = other.copy(gpu, pinned).map_err(Rejected::into_error)?.ordered();
+    let (host, gpu) = stream.copy(host, gpu).map_err(Rejected::into_error)?.detach();
+    let (gpu, pinned) = other.copy(gpu, pinned).map_err(Rejected::into_error)?.detach();
     let (large, back) =
         (Buffer::<u8, _>::new(Host::new(&backend, 0), 2_200_000)?, Buffer::<u8, _>::new(Host::new(&backend, 0), 2_200_000)?);
     let far = Buffer::<u8, _>::new(Device::new(&backend, 0), 2_200_000)?;
-    let (large, far) = stream.copy(large, far).map_err(Rejected::into_error)?.ordered();
-    let (far, back) = stream.copy(far, back).map_err(Rejected::into_error)?.ordered();
-    let mut gpu = stream.fill(gpu, 1..100, 0x0102_0304_0506_0708).map_err(Rejected::into_error)?.ordered();
+    let (large, far) = stream.copy(large, far).map_err(Rejected::into_error)?.detach();
+    let (far, back) = stream.copy(far, back).map_err(Rejected::into_error)?.detach();
+    let mut gpu = stream.fill(gpu, 1..100, 0x0102_0304_0506_0708).map_err(Rejected::into_error)?.detach();
     let address = gpu.device_address().map_or(0, |address| address.get());
     // SAFETY: the buffer's bytes; it records the launch.
     drop(unsafe { stream.launch(&module, "increment", &[address, 1000]) }?);

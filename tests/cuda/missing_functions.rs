@@ -113,7 +113,7 @@ lacking! {
         };
         let (source, target) = (gpu(), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
         let [of_first, of_second] = [&first, &second].map(Held::on);
-        let filled = first.fill(gpu(), .., 1).expect("a fill").ordered();
+        let filled = first.fill(gpu(), .., 1).expect("a fill").detach();
         let done = backend.record_position(first.id()).expect("a ticket");
         thread::scope(|scope| {
             let (copier, waiter) = (OnceCell::new(), OnceCell::new());
@@ -121,7 +121,7 @@ lacking! {
             until("cuMemcpyDtoHAsync_v2", 1, &|| {
                 let (source, target) = ends.take().expect("once");
                 let second = &second;
-                let _ = copier.set(scope.spawn(move || drop(second.copy(source, target).expect("as many").ordered())));
+                let _ = copier.set(scope.spawn(move || drop(second.copy(source, target).expect("as many").detach())));
             });
             until("cuEventRecord", 1, &|| {
                 let second = second.id();
@@ -131,7 +131,7 @@ lacking! {
             of_first.release();
             assert!(backend.wait(done, Some(LIMIT)).expect("done"));
             let again = Held::on(&first);
-            let behind = first.fill(gpu(), .., 2).expect("a fill").ordered();
+            let behind = first.fill(gpu(), .., 2).expect("a fill").detach();
             until("cuEventRecord", 1, &|| assert!(!backend.is_complete(backend.record_position(first.id()).expect("a ticket")), "a kernel is in front of it"));
             drop(of_second);
             for thread in [copier.into_inner(), waiter.into_inner()] {

@@ -50,7 +50,7 @@ fn there_and_back(backend: &std::sync::Arc<CudaBackend>, one: &Stream, other: &S
         .map(|index| {
             let source = Buffer::<u8, _>::from_slice(Host::new(backend, 0), &vec![value + index; LEN]).expect("room");
             let (gpu, back) = (Buffer::<u8, _>::new(Device::new(backend, 0), LEN), Buffer::<u8, _>::new(Host::new(backend, 0), LEN));
-            let (source, gpu) = one.copy(source, gpu.expect("room")).expect("as many").ordered();
+            let (source, gpu) = one.copy(source, gpu.expect("room")).expect("as many").detach();
             (source, other.copy(gpu, back.expect("room")).expect("as many"))
         })
         .collect();

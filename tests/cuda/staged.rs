@@ -41,12 +41,12 @@ fn chains() {
         let chains: Vec<_> = (round * 4..)
             .zip(&streams)
             .map(|(seed, stream)| {
-                let (source, device) = stream.copy(host(&backend, LEN, seed), gpu(&backend, LEN)).expect("as many").ordered();
-                let source = stream.fill(source, .., !seed).expect("queued").ordered();
-                let (device, target) = stream.copy(device, host(&backend, LEN, 0)).expect("as many").ordered();
-                let device = stream.fill(device, .., !seed).expect("queued").ordered();
+                let (source, device) = stream.copy(host(&backend, LEN, seed), gpu(&backend, LEN)).expect("as many").detach();
+                let source = stream.fill(source, .., !seed).expect("queued").detach();
+                let (device, target) = stream.copy(device, host(&backend, LEN, 0)).expect("as many").detach();
+                let device = stream.fill(device, .., !seed).expect("queued").detach();
                 let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
-                let (target, pinned) = stream.copy(target, pinned).expect("as many").ordered();
+                let (target, pinned) = stream.copy(target, pinned).expect("as many").detach();
                 let target = stream.fill(target, .., !seed).expect("queued");
                 (seed, source, device, target, pinned)
             })
@@ -216,7 +216,7 @@ alone! {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let pending = stream.copy(host(&backend, LEN, 5), gpu(&backend, LEN)).expect("as many");
-        let (source, device) = pending.ordered();
+        let (source, device) = pending.detach();
         let (_, target) = stream.copy(device, host(&backend, LEN, 0)).expect("as many").wait().expect("done");
         assert!(is_of(target.as_slice().expect("nothing is queued"), 5));
         drop(source);

@@ -101,7 +101,7 @@ alone! {
     fn a_free_is_queued_on_the_last_stream_of_its_block() {
         let (backend, double) = (rig::open(), Double::new());
         let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
-        let filled = |on: &Stream| on.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered();
+        let filled = |on: &Stream| on.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").detach();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let held = Held::on(&stream);
         double.reset();
@@ -160,13 +160,13 @@ alone! {
         let records = || double.calls("cuEventRecord");
         let before = records();
         for _ in 0..20 {
-            buffer = stream.fill(buffer, ..10, 1).expect("a fill").ordered();
+            buffer = stream.fill(buffer, ..10, 1).expect("a fill").detach();
         }
         assert_eq!(records(), before);
         stream.synchronize().expect("done");
         assert_eq!(records(), before + 1);
         for _ in 0..3 {
-            buffer = stream.fill(buffer, .., 1).expect("a fill").ordered();
+            buffer = stream.fill(buffer, .., 1).expect("a fill").detach();
         }
         assert_eq!(records(), before + 4);
         stream.synchronize().expect("done");
@@ -193,8 +193,8 @@ alone! {
         let first = source.as_ptr().expect("bytes");
         let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), LEN).expect("room");
         let held = Held::on(&stream);
-        let (source, gpu) = stream.copy(source, gpu).expect("as many").ordered();
-        let (gpu, target) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room")).expect("as many").ordered();
+        let (source, gpu) = stream.copy(source, gpu).expect("as many").detach();
+        let (gpu, target) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room")).expect("as many").detach();
         let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
         let copied = stream.copy(target, pinned).expect("as many");
         // SAFETY: the operation owns the memory, and the kernel before it delays readers.
@@ -255,7 +255,7 @@ alone! {
         let refused = stream.copy(half, gpu(100)).expect_err("nothing to copy");
         assert!(matches!(refused.error, Error::Tainted { number: 1, .. }), "{refused}");
         let (half, other) = refused.value;
-        let half = stream.fill(half, .., 0x0102_0304_0506_0708).expect("queued").ordered();
+        let half = stream.fill(half, .., 0x0102_0304_0506_0708).expect("queued").detach();
         let (_, other) = stream.copy(half, other).expect("queued").wait().expect("written as a whole");
         assert_eq!(other.to_vec().expect("valid"), [0x0102_0304_0506_0708; 100]);
     }
@@ -266,7 +266,7 @@ alone! {
         let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         double.reset();
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
-        let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made").ordered();
+        let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made").detach();
         drop(stream);
         assert_eq!(backend.counters().unreported, 1, "so far");
         let error = filled.to_vec().expect_err("half of it");
@@ -360,7 +360,7 @@ alone! {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, ticket) = (stream.id(), Ticket { stream: stream.id(), number: 1 });
-        drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered());
+        drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").detach());
         drop(stream);
         assert!(backend.is_complete(ticket) && backend.wait(ticket, None).expect("over"));
         assert!(matches!(backend.record_position(id), Err(Error::Closed { what: "stream" })));

@@ -30,7 +30,7 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
-        let mut filled = stream.fill(pinned, .., 7).expect("a fill").ordered();
+        let mut filled = stream.fill(pinned, .., 7).expect("a fill").detach();
         silence(&double);
         let error = filled.settle().expect_err("nobody can say");
         assert!(is_silence(&error), "{error}");
@@ -121,7 +121,7 @@ alone! {
         let [from, to] = [0, 1].map(|device| Buffer::<u8, _>::new(Device::new(&backend, device), 100).expect("room"));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
-        let from = stream.fill(from, .., 7).expect("a fill").ordered();
+        let from = stream.fill(from, .., 7).expect("a fill").detach();
         let copy = peers.queue(from, to, Some(Strategy::Direct)).expect("queued");
         silence(&double);
         let Rejected { error, value } = copy.wait().expect_err("nobody can say");

@@ -25,7 +25,7 @@ struct Case {
     program: Vec<String>,
     phrase: Option<String>,
     line: Option<String>,
-    most_lines: Option<usize>,
+    max_lines: Option<usize>,
 }
 
 fn repository() -> &'static Path {
@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
                 program: text.lines().map(str::to_owned).collect(),
                 phrase: None,
                 line: None,
-                most_lines: None,
+                max_lines: None,
             });
             continue;
         }
@@ -59,7 +59,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
     let (head, changes) = text.split_once('\n').unwrap();
     let (name, phrase) = head.split_once(": ").unwrap_or_else(|| panic!("no phrase: {head}"));
     let mut hunks: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
-    let (mut line, mut most_lines) = (None, None);
+    let (mut line, mut max_lines) = (None, None);
     for change in changes.lines() {
         match change.split_at(1) {
             ("-", old) => match hunks.last_mut().filter(|(_, new)| new.is_empty()) {
@@ -68,7 +68,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
             },
             ("+", new) => hunks.last_mut().unwrap_or_else(|| panic!("{name}: adds before it removes")).1.push(new),
             ("^", pointed) => line = Some(pointed.trim().to_owned()),
-            ("=", count) => most_lines = Some(count.parse().unwrap()),
+            ("=", count) => max_lines = Some(count.parse().unwrap()),
             _ => panic!("{name}: `{change}` begins with none of -, +, ^ and ="),
         }
     }
@@ -81,7 +81,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
         lines.splice(place..place + old.len(), new.iter().copied());
     }
     let program = lines.into_iter().map(str::to_owned).collect();
-    Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line, most_lines }
+    Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line, max_lines }
 }
 
 #[derive(Default)]
@@ -149,7 +149,7 @@ fn compile_failures_have_the_expected_phrase_and_line() {
     let cases = cases();
     let outcomes = check(&cases);
     let mut wrong = String::new();
-    for Case { name, phrase, line, most_lines, .. } in &cases {
+    for Case { name, phrase, line, max_lines, .. } in &cases {
         let Some(Outcome { compiled, errors }) = outcomes.get(name) else {
             write!(wrong, "\n{name}: was not compiled\n").unwrap();
             continue;
@@ -171,7 +171,7 @@ fn compile_failures_have_the_expected_phrase_and_line() {
         let at_places: Vec<&Value> =
             errors.iter().filter(|error| error["spans"].as_array().is_some_and(|spans| !spans.is_empty())).collect();
         let lines: usize = at_places.iter().map(|error| error["rendered"].as_str().unwrap().trim_end().lines().count()).sum();
-        if most_lines.is_some_and(|most| at_places.len() > 1 || lines > most) {
+        if max_lines.is_some_and(|most| at_places.len() > 1 || lines > most) {
             write!(wrong, "\n{name}: {} errors in {lines} lines\n{}", at_places.len(), rendered.concat()).unwrap();
         }
         match (compiled, with_phrase, at_line) {

@@ -142,13 +142,13 @@ fn apply<M: Memory>(op: &Op, stream: &Stream, buffers: [Buffer<u16, M>; 2]) -> (
     match op {
         Op::Queued(range, at) => match stream.copy_range(other, range.clone(), ours, *at) {
             Ok(pending) => {
-                let (other, ours) = pending.ordered();
+                let (other, ours) = pending.detach();
                 (Ok(()), [ours, other])
             }
             Err(rejected) => (Err(rejected.error), [rejected.value.1, rejected.value.0]),
         },
         Op::QueuedFill(range, value) => match stream.fill(ours, range.clone(), *value) {
-            Ok(pending) => (Ok(()), [pending.ordered(), other]),
+            Ok(pending) => (Ok(()), [pending.detach(), other]),
             Err(rejected) => (Err(rejected.error), [rejected.value, other]),
         },
         _ => (outcome, [ours, other]),
@@ -317,7 +317,7 @@ fn a_buffer_is_freed_only_after_its_queued_work() {
     let (stream, memory) = (Stream::new(&backend, 0).expect("a stream"), Device::new(&backend, 0));
     for round in 1..=200 {
         let buffer = GpuBuffer::<u8>::new(memory.clone(), 200_000).expect("room");
-        let buffer = stream.fill(buffer, .., 1).expect("a fill").ordered();
+        let buffer = stream.fill(buffer, .., 1).expect("a fill").detach();
         drop(stream.fill(buffer, .., 2).expect("a fill"));
         eventually("it is freed", || {
             let freed = backend.counters().device_frees.count;

@@ -56,10 +56,10 @@ fn copied<const N: usize>(len: usize, chunk: u64, depth: u32) {
     let step = chunk - chunk % N as u64;
     assert_eq!((uploads.bytes, uploads.count), ((len * N) as u64, ((len * N) as u64).div_ceil(step)), "each byte once");
     assert!(DeviceBytes::slice_as_bytes(&to.to_vec().expect("a download")) == pattern(len * N), "{len} elements of {N} bytes by {chunk}");
-    assert!(most_queued(&backend.call_log()) <= depth as usize);
+    assert!(max_queued(&backend.call_log()) <= depth as usize);
 }
 
-fn most_queued(log: &[Call]) -> usize {
+fn max_queued(log: &[Call]) -> usize {
     let mut queued = HashSet::new();
     let mut most = 0;
     for call in log.iter().filter(|call| call.phase == Phase::Called && call.ticket.is_some()) {
@@ -160,7 +160,7 @@ fn at_most_depth_chunks_are_queued() {
         held.let_go();
         let (_, to) = done(copy);
         assert_eq!((copies(), to.to_vec().expect("a download")), (20, pattern(2000)));
-        assert_eq!(most_queued(&backend.call_log()), depth as usize);
+        assert_eq!(max_queued(&backend.call_log()), depth as usize);
     }
 }
 
@@ -198,7 +198,7 @@ fn a_failed_chunk_returns_both_buffers() {
                 let backend = backend();
                 let (other, stream) = (stream(&backend), stream(&backend));
                 let (from, to) = ends::<u8>(&backend, 1000);
-                let to = other.fill(to, .., 0).expect("it is queued").ordered();
+                let to = other.fill(to, .., 0).expect("it is queued").detach();
                 let fault = Fault::nth(nth);
                 backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
                 let mut arrived = 0;

@@ -40,7 +40,7 @@ fn ten_copies_need_one_synchronization() {
     source.as_mut_slice().expect("idle").fill(7);
     let stream = streams.role(Role::Memory);
     for _ in 0..10 {
-        (source, target) = stream.copy(source, target).expect("queued").ordered();
+        (source, target) = stream.copy(source, target).expect("queued").detach();
     }
     stream.synchronize().expect("no fault");
     let after = backend.counters();
@@ -56,7 +56,7 @@ fn synchronize_waits_for_all_streams_and_lists_failures() {
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::from(2).when_executed()));
     for stream in streams.iter() {
         let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
-        buffers.push(stream.fill(buffer, .., 1).expect("queued").ordered());
+        buffers.push(stream.fill(buffer, .., 1).expect("queued").detach());
     }
     let failures = streams.synchronize().expect_err("four of five failed");
     let said: Vec<_> = failures.iter().map(|(index, error)| (index, matches!(error, Error::Injected { call: "fill", .. }))).collect();

@@ -90,7 +90,7 @@ fn each_queued_operation_emits_an_event() {
     let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI).unwrap();
     let [one, two] = [(); 2].map(|()| GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).unwrap());
     let found = lines(|| {
-        let one = stream.fill(one, .., 7).unwrap().ordered();
+        let one = stream.fill(one, .., 7).unwrap().detach();
         let (_, two) = stream.copy(one, two).unwrap().wait().unwrap();
         // SAFETY: `increment` uses the launch's 100 bytes.
         drop(unsafe { stream.launch_with(&module, "increment", two, &[100]) }.unwrap().wait().unwrap());

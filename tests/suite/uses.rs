@@ -34,7 +34,7 @@ fn a_buffer_used_on_many_streams_is_written_in_order() {
     for round in 0..50_u32 {
         let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
         for (turn, stream) in (0..).zip(&streams) {
-            buffer = stream.fill(buffer, turn as usize.., round * 100 + turn).expect("queued").ordered();
+            buffer = stream.fill(buffer, turn as usize.., round * 100 + turn).expect("queued").detach();
         }
         let elements = buffer.to_vec().expect("copied");
         let expected = (0..1000).map(|index| round * 100 + index.min(8));
@@ -94,7 +94,7 @@ fn a_failed_stream_wait_returns_the_buffer() {
     let backend = backend();
     let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
     let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
-    let buffer = first.fill(buffer, .., 1).expect("queued").ordered();
+    let buffer = first.fill(buffer, .., 1).expect("queued").detach();
     backend.set_faults(&Faults::new().on(Verb::After, Fault::from(1)));
     let rejected = second.fill(buffer, .., 2).expect_err("it cannot wait");
     assert!(matches!(rejected.error, Error::Injected { .. }), "{rejected:?}");
@@ -167,7 +167,7 @@ fn a_use_is_waited_for_once() {
     let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let waits = || backend.calls(Verb::Wait).expect("calls are counted");
     let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
-    let mut buffer = first.fill(buffer, .., 7).expect("queued").ordered();
+    let mut buffer = first.fill(buffer, .., 7).expect("queued").detach();
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![7; 10], 1));
     buffer.copy_to(&mut [0; 10]).expect("copied");
     buffer.slice(2..).expect("within").to_vec().expect("copied");
@@ -176,11 +176,11 @@ fn a_use_is_waited_for_once() {
     buffer.fill(9).expect("filled");
     buffer.zero().expect("filled");
     assert_eq!(waits(), 1, "nothing was queued since");
-    let mut buffer = second.fill(buffer, .., 3).expect("queued").ordered();
+    let mut buffer = second.fill(buffer, .., 3).expect("queued").detach();
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 2), "another use");
     buffer.used_by(&first).expect("a live stream");
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 4), "and one more beside it");
-    let buffer = second.fill(buffer, .., 4).expect("queued").ordered();
+    let buffer = second.fill(buffer, .., 4).expect("queued").detach();
     backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
     buffer.to_vec().expect_err("the wait fails");
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));

@@ -55,7 +55,7 @@ struct State<S> {
     acknowledged: u64,
     unacknowledged: usize,
     /// More are acknowledged at once. An eighth of the bytes that the sender may have in flight.
-    most_unacknowledged: usize,
+    max_unacknowledged: usize,
     /// The thread sleeps until the alarm, not for the next acknowledgement.
     is_asleep: bool,
     gap: bool,
@@ -99,7 +99,7 @@ impl<S: Sink> Receiver<S> {
             hellos: Vec::new(),
             acknowledged: received,
             unacknowledged: 0,
-            most_unacknowledged: 0,
+            max_unacknowledged: 0,
             is_asleep: false,
             gap: false,
             reported: None,
@@ -353,7 +353,7 @@ impl<S: Sink> State<S> {
 
     /// The sender may wait for an acknowledgement.
     fn is_urgent(&self) -> bool {
-        self.gap || self.unacknowledged > self.most_unacknowledged
+        self.gap || self.unacknowledged > self.max_unacknowledged
     }
 
     fn acknowledgement(&mut self, receiver: u64) -> Option<Ack> {
@@ -378,7 +378,7 @@ impl<S: Sink> State<S> {
             add(&shared.common.counters.refused, 1);
             return Reply::Refusal(self.sink.ring().clone());
         }
-        self.most_unacknowledged = shared.window.min(usize::try_from(hello.limit).unwrap_or(usize::MAX)) / 8;
+        self.max_unacknowledged = shared.window.min(usize::try_from(hello.limit).unwrap_or(usize::MAX)) / 8;
         let &Hello { stream, first, count, .. } = hello;
         let next = self.streams.next(stream, first, count, self.sink.tail());
         self.withdraw(stream);

@@ -44,7 +44,7 @@ fn modelled(depth: u32) -> f64 {
     let now = || backend.model_now().expect("a model");
     let before = now();
     let streamed = streamer.run(Job::new(&mut Disk(&backend)), &mut stage).expect("no fault");
-    assert_eq!((streamed.chunks, streamed.most_under_way), (CHUNKS, depth as usize));
+    assert_eq!((streamed.chunks, streamed.max_in_flight), (CHUNKS, depth as usize));
     (now() - before) as f64 / CHUNKS as f64
 }
 

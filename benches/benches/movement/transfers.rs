@@ -23,7 +23,7 @@ fn queued(copies: u64) -> f64 {
     each(rounds * UNDER_WAY, || {
         for _ in 0..rounds {
             for _ in 0..UNDER_WAY {
-                both = stream.copy(both.0, both.1).expect("it is queued").ordered();
+                both = stream.copy(both.0, both.1).expect("it is queued").detach();
             }
             stream.synchronize().expect("no fault");
         }
@@ -68,7 +68,7 @@ fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
                 stream.synchronize().expect("no fault");
                 sum += begun.elapsed();
             }
-            both = Some(queued.ordered());
+            both = Some(queued.detach());
         }
     });
     sum.as_nanos() as f64 / batches as f64
@@ -153,10 +153,10 @@ fn two_kernels(rounds: u64, stay: bool) -> f64 {
         let (mut host, mut device) = both.take().expect("it came back");
         for _ in 0..2 {
             if !stay {
-                (host, device) = stream.copy(host, device).expect("queued").ordered();
+                (host, device) = stream.copy(host, device).expect("queued").detach();
             }
             // SAFETY: the kernel accesses nothing.
-            device = unsafe { stream.launch_with(&module, "nothing", device, &[KERNEL_NS]) }.map(Pending::ordered).expect("queued");
+            device = unsafe { stream.launch_with(&module, "nothing", device, &[KERNEL_NS]) }.map(Pending::detach).expect("queued");
             if !stay {
                 (device, host) = stream.copy(device, host).expect("queued").wait().expect("no fault");
             }

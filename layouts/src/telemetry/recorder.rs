@@ -61,16 +61,16 @@ impl<'a, W: Word> Recorder<'a, W> {
 
     /// Sets the totals: messages processed and refused, and the sum, minimum and maximum of their latencies in nanoseconds.
     #[inline(always)]
-    pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
-        let least_ns = if processed == 0 { 0 } else { least_ns };
+    pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, min_ns: u64, max_ns: u64) {
+        let min_ns = if processed == 0 { 0 } else { min_ns };
         let (sequence, depths, updated_ns) = (self.now.sequence, self.now.depths, self.now.updated_ns);
         self.now = TelemetryBuffer {
             sequence,
             processed,
             dropped,
             latency_total_ns: total_ns,
-            latency_min_ns: least_ns,
-            latency_max_ns: most_ns,
+            latency_min_ns: min_ns,
+            latency_max_ns: max_ns,
             depths,
             updated_ns,
         };

@@ -21,7 +21,7 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = (&'a Entry,
 }
 
 impl<M: Memory> Central<M> {
-    fn most_listed(&self, class: usize) -> usize {
+    fn max_listed(&self, class: usize) -> usize {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
@@ -70,7 +70,7 @@ impl<M: Memory> Central<M> {
 
     /// Adds entries without open uses to the central free list; returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry], since: u64) -> usize {
-        let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries, since));
+        let count = self.free_lists.get(class).map_or(0, |list| list.add(self.max_listed(class), entries, since));
         if count > 0 {
             self.moved();
         }

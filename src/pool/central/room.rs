@@ -313,7 +313,7 @@ impl<M: Memory> Central<M> {
         let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;
         // Whole units: each block gets its place in a slab.
         let whole = self.whole(class, bytes).next_multiple_of(UNIT);
-        let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
+        let wanted = Wanted { whole, requested: whole, align: self.min_align as u64 };
         let before = self.lock().reserved;
         let entries = RefCell::new(Vec::new());
         let mut outcome = Ok(());

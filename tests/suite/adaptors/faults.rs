@@ -51,7 +51,7 @@ fn end<T: Queued>(pending: Result<Pending<T>, Rejected<T>>, number: u32, is_late
             Some((value, Some(false)))
         }
         (Ok(_), 0) => None,
-        (Ok(pending), 1 | 2) => Some((pending.ordered(), (!is_late).then_some(true))),
+        (Ok(pending), 1 | 2) => Some((pending.detach(), (!is_late).then_some(true))),
         (Ok(pending), _) => match pending.wait() {
             Ok(value) => Some((value, Some(true))),
             Err(Rejected { error: Error::Injected { call: "wait", .. }, value }) => Some((value, Some(true))),
@@ -129,7 +129,7 @@ fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], is_late: bool, step
                 buffer = from;
             }
             7 => {
-                drop(stream.fill(buffer, .., number).map(Pending::ordered).map_err(|rejected| told(rejected.error)));
+                drop(stream.fill(buffer, .., number).map(Pending::detach).map_err(|rejected| told(rejected.error)));
                 continue;
             }
             _ => {}

@@ -85,7 +85,7 @@ fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], steps: &[Step]) {
                 buffer = from;
             }
             7 => {
-                drop(stream.fill(buffer, .., number).expect("queued").ordered());
+                drop(stream.fill(buffer, .., number).expect("queued").detach());
                 continue;
             }
             _ => assert_eq!(buffer.to_vec().expect("live"), model),
@@ -100,7 +100,7 @@ fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], steps: &[Step]) {
 fn end<T: Queued>(pending: Pending<T>, number: u32) -> Option<T> {
     match number % 5 {
         0 => None,
-        1 | 2 => Some(pending.ordered()),
+        1 | 2 => Some(pending.detach()),
         _ => Some(pending.wait().unwrap_or_else(|refused| panic!("{}", refused.error))),
     }
 }
@@ -336,7 +336,7 @@ fn every_pair_of_adaptors_keeps_alignments() {
             let memory = outer.1(inner.1(base, stream), stream);
             let least = if lowest || [inner.0, outer.0].contains(&ALIGNED) { PAGE } else { 1 };
             let stack = format!("{} over {} over managed memory{}", outer.0, inner.0, if lowest { " of aligned pages" } else { "" });
-            assert_eq!(memory.least_align(), least, "{stack}");
+            assert_eq!(memory.min_align(), least, "{stack}");
             for _ in 0..2 {
                 gives_every_alignment(&memory, least, &stack);
             }

@@ -29,7 +29,7 @@ fn a_trace_records_allocations_errors_frees_and_streams() {
     drop(Buffer::<u8, _>::new_on(memory.clone(), 400, &first).expect("room"));
     assert!(Buffer::<u32, _>::new_on(memory.clone(), 1000, &second).is_err());
     assert!(Buffer::<u8, _>::new(memory.clone(), 1001).is_err());
-    let mut small = second.fill(small, .., 1).expect("queued").ordered();
+    let mut small = second.fill(small, .., 1).expect("queued").detach();
     small.used_by(&first).expect("listed");
     drop(small);
     held.let_go();

@@ -76,7 +76,7 @@ fn nothing_is_copied_between_chained_kernels() {
     let mut buffer = zeros(&backend, 1000);
     let before = backend.counters();
     for _ in 0..10 {
-        buffer = apply(&stream, &module, buffer, [3, 1, 0]).ordered();
+        buffer = apply(&stream, &module, buffer, [3, 1, 0]).detach();
     }
     let after = {
         stream.synchronize().expect("no fault");
@@ -112,7 +112,7 @@ fn a_launch_follows_work_queued_on_its_operands() {
     let (module, first, second) = (load(&backend), stream(&backend), stream(&backend));
     let held = Held::new(&backend, &first);
     backend.set_faults(&Faults::new());
-    let buffer = apply(&first, &module, zeros(&backend, 100), [1, 1, 0]).ordered();
+    let buffer = apply(&first, &module, zeros(&backend, 100), [1, 1, 0]).detach();
     let buffer = apply(&second, &module, buffer, [10, 0, 0]);
     assert_eq!((backend.calls(Verb::After), buffer.is_done()), (Some(1), false));
     held.let_go();
@@ -123,7 +123,7 @@ fn a_launch_follows_work_queued_on_its_operands() {
 fn a_rejected_launch_returns_its_operands_and_queues_nothing() {
     let (backend, other) = (backend(), super::backend());
     let (module, first, second) = (load(&backend), stream(&backend), stream(&backend));
-    let mut pair = (apply(&first, &module, zeros(&backend, 4), [1, 1, 0]).ordered(), zeros(&other, 4));
+    let mut pair = (apply(&first, &module, zeros(&backend, 4), [1, 1, 0]).detach(), zeros(&other, 4));
     backend.set_faults(&Faults::new());
     for (of, name, arguments) in [(&module, "affine", &[][..]), (&load(&other), "sum", &[0, 0, 0])] {
         // SAFETY: rejected.
@@ -179,14 +179,14 @@ fn a_chain_takes_a_third_of_separate_round_trips() {
     let mut both = (PinnedBuffer::from_slice(pinned(&backend), &vec![1; LEN]).expect("room"), zeros(&backend, LEN));
     let begun = now();
     for _ in 0..2 {
-        let (host, device) = stream.copy(both.0, both.1).expect("queued").ordered();
-        let device = apply(&stream, &module, device, [2, 0, COMPUTING]).ordered();
+        let (host, device) = stream.copy(both.0, both.1).expect("queued").detach();
+        let device = apply(&stream, &module, device, [2, 0, COMPUTING]).detach();
         let (device, host) = stream.copy(device, host).expect("queued").wait().expect("no fault");
         both = (host, device);
     }
     let apart = now() - begun;
     let begun = now();
-    let device = apply(&stream, &module, both.1, [2, 0, COMPUTING]).ordered();
+    let device = apply(&stream, &module, both.1, [2, 0, COMPUTING]).detach();
     let device = apply(&stream, &module, device, [2, 0, COMPUTING]).wait().expect("no fault");
     let kept = now() - begun;
     assert_eq!((apart, kept), (90_000, 30_000));
@@ -205,7 +205,7 @@ fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
         let (mut host, device) = next.expect("idle or running");
         host.as_mut_slice().expect("idle").fill(2 * round);
         backend.model_work(10_000);
-        let both = transfers.copy(host, device).expect("queued").ordered();
+        let both = transfers.copy(host, device).expect("queued").detach();
         // SAFETY: the kernel accesses a thousand elements of the launch, and exits.
         running.push_back(unsafe { kernels.launch_with(&module, "halved", both, &[1000, COMPUTING]) }.expect("queued"));
     }

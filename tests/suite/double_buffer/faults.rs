@@ -21,7 +21,7 @@ impl Outcome {
             let source = rig.source.take().expect("it is there");
             let queued = rig.work.fill(source, .., value);
             let is_queued = queued.is_ok();
-            rig.source = Some(queued.map_or_else(|rejected| rejected.value, |pending| pending.ordered()));
+            rig.source = Some(queued.map_or_else(|rejected| rejected.value, |pending| pending.detach()));
             is_queued
         };
         assert!(write() || write(), "struck once");

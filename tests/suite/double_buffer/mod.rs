@@ -60,7 +60,7 @@ impl Rig {
 
     fn write(&mut self, value: u32) {
         let source = self.source.take().expect("it is there");
-        self.source = Some(self.work.fill(source, .., value).expect("queued").ordered());
+        self.source = Some(self.work.fill(source, .., value).expect("queued").detach());
     }
 
     fn arrive(&mut self, value: u32) -> u64 {

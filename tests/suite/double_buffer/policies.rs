@@ -40,7 +40,7 @@ fn a_held_frame_stays_unchanged() {
     let Rig { writer, reader, source, work, .. } = &mut rig;
     let held = reader.latest().expect("no fault").expect("one has arrived");
     for value in 2..20 {
-        let filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").ordered();
+        let filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").detach();
         writer.start(source.insert(filled), ..).expect("a slot");
         source.as_mut().expect("it is there").settle().expect("no fault");
         assert_eq!(held, Frame { sequence: 1, elements: &[1; LEN] }, "after frame {value}");
@@ -114,7 +114,7 @@ fn a_released_frame_makes_room_for_a_transfer() {
 #[test]
 fn start_waits_for_the_reader_when_configured() {
     let Rig { mut writer, mut reader, source, work, backend } = Rig::new(2, Policy::Every { wait: LIMIT });
-    let mut source = work.fill(source.expect("it is there"), .., 5).expect("queued").ordered();
+    let mut source = work.fill(source.expect("it is there"), .., 5).expect("queued").detach();
     writer.start(&mut source, ..).expect("a slot");
     writer.start(&mut source, ..).expect("the other");
     let waits = thread::spawn(move || {

@@ -10,7 +10,7 @@ fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
     let mut source = Some(GpuBuffer::<u32>::new(Device::new(backend, 0), MANY).expect("room"));
     let mut started = Vec::new();
     for value in 1..=FRAMES {
-        let mut filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").ordered();
+        let mut filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").detach();
         // Refilling while the slots are busy would queue fills faster than the stream executes them.
         let sequence = loop {
             match writer.start(&mut filled, ..) {

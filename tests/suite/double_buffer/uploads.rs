@@ -29,7 +29,7 @@ fn uploads_arrive_intact_while_slots_are_reused() {
         assert_eq!(uploads.send(target, .., |elements| elements.fill(number)).expect("in time"), u64::from(number) + 1);
         let result = GpuBuffer::<u32>::new(Device::new(&backend, 0), LEN).expect("room");
         let target = mem::replace(target, Buffer::new(Device::new(&backend, 0), LEN).expect("room"));
-        let (target, result) = work.copy(target, result).expect("queued").ordered();
+        let (target, result) = work.copy(target, result).expect("queued").detach();
         targets[number as usize % 2] = target;
         results.push(result);
     }

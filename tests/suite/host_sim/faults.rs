@@ -149,7 +149,7 @@ fn a_fault_at_any_call_is_an_error_and_leaks_nothing() {
         let (source, device) = stream.copy(source, device)?.wait()?;
         // SAFETY: the buffer is unused until the wait.
         unsafe { stream.launch(&module, "increment", &[address, 32]) }?.wait()?;
-        let device = other.fill(device, ..8, 1)?.ordered();
+        let device = other.fill(device, ..8, 1)?.detach();
         let (device, source) = stream.copy(device, source)?.wait()?;
         stream.wait_for(&other)?;
         other.synchronize()?;

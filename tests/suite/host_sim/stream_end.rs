@@ -152,9 +152,9 @@ fn dropping_a_stream_does_not_wait_for_another_s_kernel() {
     let [first, second, third] = [0; 3].map(|device| Stream::new(&backend, device).expect("a stream"));
     let held = Held::new(&backend, &first);
     second.wait_for(&first).expect("it is queued");
-    let buffer = second.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    let buffer = second.fill(gpu(&backend, 64), .., 1).expect("it is queued").detach();
     third.wait_for(&second).expect("it is queued");
-    let buffer = third.fill(buffer, ..32, 2).expect("it is queued").ordered();
+    let buffer = third.fill(buffer, ..32, 2).expect("it is queued").detach();
     within(move || drop((second, third)));
     held.release(&first);
     assert_eq!(buffer.to_vec().expect("a download"), [[2; 32], [1; 32]].concat(), "what was queued was executed");

@@ -85,7 +85,7 @@ fn a_panic_at_the_call_does_not_change_later_virtual_times() {
     };
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)).link(Link::default()));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let fill = |buffer| stream.fill(buffer, .., 1).expect("it is queued").ordered();
+    let fill = |buffer| stream.fill(buffer, .., 1).expect("it is queued").detach();
     let (first, second) = (gpu(&backend, 1_000_000), gpu(&backend, 1_000_000));
     armed.store(true, Relaxed);
     catch_unwind(AssertUnwindSafe(|| fill(first))).expect_err("the clock panics");
@@ -171,7 +171,7 @@ fn a_kept_value_that_allocates_on_drop_does_not_deadlock() {
     let streams = [0; 2].map(|device| Stream::new(&backend, device).expect("a stream"));
     for _ in 0..100 {
         for stream in &streams {
-            let buffer = stream.fill(gpu(&backend, 200_000), .., 1).expect("it is queued").ordered();
+            let buffer = stream.fill(gpu(&backend, 200_000), .., 1).expect("it is queued").detach();
             backend.keep(
                 Box::new(Greedy(Arc::clone(&backend))),
                 &Uses::of(backend.record_position(stream.id()).expect("a live stream")),

@@ -184,7 +184,7 @@ fn apply(op: Op, mirror: &mut PinnedMirror, streams: &[Stream; 2]) -> Result<(),
             Ok(())
         }
         Op::QueuedFill(on, value) => mirror.through(Access::Write, |device| match streams[on].fill(device, .., value) {
-            Ok(pending) => (pending.ordered(), Ok(())),
+            Ok(pending) => (pending.detach(), Ok(())),
             Err(rejected) => (rejected.value, Err(rejected.error)),
         })?,
         Op::Sync(Side::Host) => mirror.sync_to_host(),

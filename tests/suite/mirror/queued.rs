@@ -209,7 +209,7 @@ fn through_lends_the_device_copy_to_queued_work() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     let held = Held::new(&backend, &stream);
-    let filled = mirror.through(Access::Write, |device| match stream.fill(device, .., NEW[0]).map(Pending::ordered) {
+    let filled = mirror.through(Access::Write, |device| match stream.fill(device, .., NEW[0]).map(Pending::detach) {
         Ok(device) => (device, Ok(())),
         Err(rejected) => (rejected.value, Err(rejected.error)),
     });
@@ -218,7 +218,7 @@ fn through_lends_the_device_copy_to_queued_work() {
     drop(held);
     let target = Buffer::<u32, _>::new(Device::new(&backend, 0), LEN).expect("room");
     let copied = mirror.through(Access::Read, |device| match stream.copy(device, target) {
-        Ok(pending) => pending.ordered(),
+        Ok(pending) => pending.detach(),
         Err(rejected) => rejected.value,
     });
     assert_eq!(copied.expect("valid").to_vec().expect("a copy"), NEW);

@@ -139,7 +139,7 @@ fn the_seventeenth_copy_in_flight_is_busy() {
     let held = Held::new(&backend, &stream);
     let mut under_way = Vec::new();
     for _ in 0..MOST_COPIES {
-        let source = stream.fill(gpu(&backend, 0, &[0; 100]), .., 7).expect("it is queued").ordered();
+        let source = stream.fill(gpu(&backend, 0, &[0; 100]), .., 7).expect("it is queued").detach();
         under_way.push(peers.queue(source, gpu(&backend, 1, &[0; 100]), None).expect("there is a place"));
     }
     let rejected = peers.queue(gpu(&backend, 0, &[3; 100]), gpu(&backend, 1, &[0; 100]), None).expect_err("there is none");
@@ -159,15 +159,15 @@ fn a_peer_copy_follows_queued_work_and_reports_its_failure() {
     let (peers, stream) = (peers(&backend), Stream::new(&backend, 0).expect("a stream"));
     for strategy in STRATEGIES {
         let held = Held::new(&backend, &stream);
-        let source = stream.fill(gpu(&backend, 0, &pattern(1)), ..5000, 7).expect("it is queued").ordered();
-        let target = stream.fill(gpu(&backend, 1, &pattern(1)), .., 9).expect("it is queued").ordered();
+        let source = stream.fill(gpu(&backend, 0, &pattern(1)), ..5000, 7).expect("it is queued").detach();
+        let target = stream.fill(gpu(&backend, 1, &pattern(1)), .., 9).expect("it is queued").detach();
         let mut copy = peers.queue(source, target, Some(strategy)).expect("it is queued");
         assert!(!copy.poll(), "{strategy:?}");
         held.let_go();
         let target = done(copy).1.to_vec().expect("a download");
         assert!(target[..5000] == [7; 5000] && target[5000..] == pattern(1)[5000..], "{strategy:?}");
         backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
-        let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").ordered();
+        let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").detach();
         let error = peers.copy_with(&source, &mut gpu(&backend, 1, &pattern(2)), with(strategy), |_| {}).expect_err("planned");
         assert!(matches!(error, Error::Injected { call: "fill", .. }), "{strategy:?}: {error}");
         backend.set_faults(&Faults::new());
@@ -181,7 +181,7 @@ fn a_dropped_or_forgotten_copy_still_completes_safely() {
     for strategy in STRATEGIES {
         for forgotten in [false, true] {
             let held = Held::new(&backend, &stream);
-            let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").ordered();
+            let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").detach();
             let copy = peers.queue(source, gpu(&backend, 1, &pattern(2)), Some(strategy)).expect("it is queued");
             if forgotten {
                 let blocks = if matches!(strategy, Strategy::Staged { .. }) { 5 } else { 2 };

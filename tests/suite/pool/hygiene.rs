@@ -91,7 +91,7 @@ fn a_block_allocated_on_a_stream_is_zeroed() {
     let pool = builder(&backend).hygiene(Hygiene::Zero).build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();
     let buffer = Bytes::new_on(pool.clone(), 1000, &stream).unwrap();
-    let (buffer, _) = (stream.fill(buffer, .., 3).unwrap().ordered(), ());
+    let (buffer, _) = (stream.fill(buffer, .., 3).unwrap().detach(), ());
     drop(buffer);
     let again = Bytes::new_on(pool.clone(), 1000, &stream).unwrap();
     assert!(again.to_vec().unwrap().iter().all(|&byte| byte == 0));

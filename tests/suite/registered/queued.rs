@@ -49,7 +49,7 @@ fn a_lease_in_a_queued_copy_ends_after_it() {
     let held = Held::new(&backend, &stream);
     let lease = manager.lease(id).expect("live").into_owned();
     let pending = stream.copy(lease, pinned(&backend, &[0; 2])).expect("queued");
-    let (lease, read) = pending.ordered();
+    let (lease, read) = pending.detach();
     drop(lease);
     assert_eq!(manager.statistics().leases, 1, "the operation has it");
     assert!(is_busy(manager.lease_mut(id)));
@@ -73,7 +73,7 @@ fn a_lease_after_a_queued_write_is_ordered_after_it() {
     let alone = manager.lease_mut(id).expect("live").into_owned();
     drop(busy.fill(alone, .., 7).expect("queued"));
     let lease = manager.lease(id).expect("the write is queued, not the lease").into_owned();
-    let (lease, read) = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    let (lease, read) = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued").detach();
     held.let_go();
     let mut read = read;
     read.settle().expect("done");
@@ -88,10 +88,10 @@ fn an_operation_on_a_lease_follows_the_previous_one() {
     let id = manager.register(buffer(&backend, &[1_u32, 2])).expect("room");
     let held = Held::new(&backend, &busy);
     let lease = manager.lease(id).expect("live").into_owned();
-    let (lease, first) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    let (lease, first) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").detach();
     let second = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued");
     let second = second.wait_timeout(Duration::from_millis(100)).expect_err("the first is held up");
-    drop(second.ordered());
+    drop(second.detach());
     assert_eq!(manager.statistics().leases, 1, "one ticket stands for both");
     held.let_go();
     eventually("both are done", || manager.statistics().leases == 0);
@@ -125,7 +125,7 @@ fn a_use_on_another_stream_follows_the_queued_copy() {
     let id = manager.register(buffer(&backend, &[1_u32, 2])).expect("room");
     let held = Held::new(&backend, &busy);
     let lease = manager.lease(id).expect("live").into_owned();
-    let (mut lease, read) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    let (mut lease, read) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").detach();
     lease.used_by(&other).expect("a live stream");
     drop(lease);
     let idle = other.fill(pinned(&backend, &[0; 2]), .., 1).expect("queued");

@@ -36,18 +36,18 @@ fn metrics_count_bytes_time_and_bandwidth_per_direction() {
     let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 10_000).expect("room");
     let (mut host, mut near) = (pinned(&backend, 10_000), gpu(&backend, 10_000));
     for _ in 0..3 {
-        (host, near) = stream.copy(host, near).expect("it is queued").ordered();
+        (host, near) = stream.copy(host, near).expect("it is queued").detach();
     }
     for _ in 0..2 {
-        (near, host) = stream.copy_range(near, ..5000, host, 0).expect("it is queued").ordered();
+        (near, host) = stream.copy_range(near, ..5000, host, 0).expect("it is queued").detach();
     }
-    let (near, next) = stream.copy(near, gpu(&backend, 10_000)).expect("it is queued").ordered();
-    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
+    let (near, next) = stream.copy(near, gpu(&backend, 10_000)).expect("it is queued").detach();
+    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").detach();
     backend.set_peer(0, 1, true).expect("it can be reached");
-    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
-    let (host, second) = stream.copy(host, pinned(&backend, 10_000)).expect("it is queued").ordered();
-    let near = stream.fill(near, ..200, 1).expect("it is queued").ordered();
-    let nothing = stream.fill(gpu(&backend, 0), .., 1).expect("nothing to do").ordered();
+    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").detach();
+    let (host, second) = stream.copy(host, pinned(&backend, 10_000)).expect("it is queued").detach();
+    let near = stream.fill(near, ..200, 1).expect("it is queued").detach();
+    let nothing = stream.fill(gpu(&backend, 0), .., 1).expect("nothing to do").detach();
     let metrics = metrics(&stream);
     assert_eq!(metrics.uploads, traffic(3, 30_000, 6000));
     assert_eq!(metrics.downloads, traffic(2, 10_000, 3000));
@@ -69,8 +69,8 @@ fn metrics_count_prefetches_apart_from_uploads_and_downloads() {
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
     let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 10_000).expect("room");
-    let managed = stream.prefetch(managed, Some(0)).expect("it is queued").ordered();
-    let managed = stream.prefetch(managed, None).expect("it is queued").ordered();
+    let managed = stream.prefetch(managed, Some(0)).expect("it is queued").detach();
+    let managed = stream.prefetch(managed, None).expect("it is queued").detach();
     let metrics = metrics(&stream);
     let nothing = Traffic::default();
     assert_eq!((metrics.prefetches, metrics.uploads, metrics.downloads), (traffic(2, 20_000, 4000), nothing, nothing));
@@ -88,7 +88,7 @@ fn enabling_a_peer_does_not_change_a_queued_copy() {
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
     let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 64).expect("room");
-    let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").ordered();
+    let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").detach();
     backend.set_peer(0, 1, true).expect("it can be reached");
     held.let_go();
     stream.synchronize().expect("nothing failed");
@@ -128,7 +128,7 @@ fn metrics_exclude_unfinished_work_and_do_not_block() {
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
     let held = Held::new(&backend, &stream);
-    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").detach();
     let before = stream.metrics().expect("it is measured");
     assert_eq!((before.fills.count, before.kernels.count), (0, 0));
     held.let_go();
@@ -155,7 +155,7 @@ fn metrics_exclude_failed_work_and_count_untimed_work_as_lost() {
     let refused = stream.fill(gpu, .., 3).expect_err("planned");
     let unmeasured = stream.fill(refused.value, .., 4).expect("what is after it fails later").wait().expect("and is not its own");
     assert!(matches!(stream.synchronize(), Err(Error::Injected { call: "record", number: 7 })));
-    let filled = stream.fill(unmeasured, .., 5).expect("nothing more is planned").ordered();
+    let filled = stream.fill(unmeasured, .., 5).expect("nothing more is planned").detach();
     let metrics = metrics(&stream);
     assert_eq!((metrics.fills.count, metrics.fills.bytes, metrics.lost), (1, 64, 2));
     drop(filled);
@@ -168,7 +168,7 @@ fn reading_metrics_or_dropping_the_stream_forgets_its_events() {
     let ticket = |number| Ticket { stream: stream.id(), number };
     let [first, second] = [[2, 4], [6, 8]].map(|both| both.map(ticket));
     stream.measure().expect("the host backend has a clock");
-    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").detach();
     stream.synchronize().expect("nothing failed");
     assert!(backend.elapsed(first[0], first[1]).is_ok());
     assert_eq!(stream.metrics().map(|metrics| metrics.fills.count), Some(1));
@@ -176,7 +176,7 @@ fn reading_metrics_or_dropping_the_stream_forgets_its_events() {
     let other = super::stream(&backend);
     let held = Held::new(&backend, &other);
     stream.wait_for(&other).expect("one backend");
-    let filled = stream.fill(filled, .., 2).expect("it is queued").ordered();
+    let filled = stream.fill(filled, .., 2).expect("it is queued").detach();
     assert!(
         matches!(backend.elapsed(second[0], second[1]), Err(Error::Operation { what: OperationFault::NotReached, .. })),
         "a kernel is in front of it"
@@ -237,7 +237,7 @@ fn metrics_combine_clones_on_many_threads() {
             let (stream, mut buffer) = (measured.clone(), gpu(&backend, thread * 10));
             scope.spawn(move || {
                 for _ in 0..50 {
-                    buffer = stream.fill(buffer, .., 1).expect("it is queued").ordered();
+                    buffer = stream.fill(buffer, .., 1).expect("it is queued").detach();
                 }
             });
         }

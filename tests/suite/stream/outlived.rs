@@ -23,7 +23,7 @@ fn is_told(outcome: Result<Vec<u8>, Error>, asked: u64) -> bool {
 fn a_buffer_reports_a_failure_after_its_stream_was_dropped() {
     let backend = failing();
     let stream = stream(&backend);
-    let buffers = [0; 2].map(|_| stream.fill(gpu(&backend, 64), .., 7).expect("it is queued").ordered());
+    let buffers = [0; 2].map(|_| stream.fill(gpu(&backend, 64), .., 7).expect("it is queued").detach());
     drop(stream);
     assert_eq!(backend.counters().unreported, 2, "so far");
     let [first, second] = buffers;
@@ -48,7 +48,7 @@ fn unreported_failures_of_dropped_streams_are_counted() {
     let mut last = None;
     for _ in 0..100 {
         let stream = stream(&backend);
-        last = Some(stream.fill(gpu(&backend, 64), .., 7).expect("it is queued").ordered());
+        last = Some(stream.fill(gpu(&backend, 64), .., 7).expect("it is queued").detach());
     }
     assert!(last.is_some_and(|last| is_told(last.to_vec(), 100)));
     assert_eq!(backend.counters().unreported, 99);

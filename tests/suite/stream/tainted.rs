@@ -25,7 +25,7 @@ fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
 
 fn tainted(backend: &Clean, stream: &Stream) -> GpuBuffer<u8> {
     fill_fails(backend);
-    stream.fill(gpu(backend, BYTES), .., 7).expect("queued").ordered()
+    stream.fill(gpu(backend, BYTES), .., 7).expect("queued").detach()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_copy_of_a_failed_fill_fails_with_its_cause_on_any_stream() {
     for last in [&first, &second, &third] {
         let one = stream(&backend);
         let device = tainted(&backend, &one);
-        let (device, host) = second.copy(device, pinned(&backend, BYTES)).expect("queued").ordered();
+        let (device, host) = second.copy(device, pinned(&backend, BYTES)).expect("queued").detach();
         let rejected = last.copy(host, gpu(&backend, BYTES)).expect("queued").wait().expect_err("there is nothing to copy");
         assert!(names(Err::<(), _>(rejected.error), &one));
         let (host, copied) = rejected.value;
@@ -77,7 +77,7 @@ fn as_slice_reports_a_failed_fill_without_a_waiter() {
     let stream = stream(&backend);
     fill_fails(&backend);
     let host = Buffer::<u8, _>::new(Host::new(&*backend, 0), BYTES).expect("room");
-    let host = stream.fill(host, .., 7).expect("queued").ordered();
+    let host = stream.fill(host, .., 7).expect("queued").detach();
     stream.record().expect("queued").wait().expect_err("the fill");
     assert!(names(host.as_slice().map(drop), &stream));
 }
@@ -233,7 +233,7 @@ fn a_mirror_reports_a_failed_device_write_on_both_sides() {
     let work = stream(&backend);
     let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), BYTES).expect("room");
     let fill = |mirror: &mut MirroredBuffer<u8, _, _>| {
-        mirror.through(Access::Write, |device| (work.fill(device, .., 7).expect("queued").ordered(), ())).expect("lent");
+        mirror.through(Access::Write, |device| (work.fill(device, .., 7).expect("queued").detach(), ())).expect("lent");
     };
     fill_fails(&backend);
     fill(&mut mirror);
@@ -298,7 +298,7 @@ fn a_fill_by_copies_fails_as_a_whole() {
                 let backend = build(builder());
                 let (work, other) = (stream(&backend), stream(&backend));
                 let buffer = GpuBuffer::<[u8; 3]>::new(Device::new(&backend, 0), len).expect("room");
-                let buffer = other.fill(buffer, .., [7; 3]).expect("queued").ordered();
+                let buffer = other.fill(buffer, .., [7; 3]).expect("queued").detach();
                 backend.set_faults(&Faults::new().on(verb, fault));
                 let outcome = work.fill(buffer, .., [1, 2, 3]).and_then(ringmem::stream::Pending::wait);
                 backend.set_faults(&Faults::new());

@@ -21,7 +21,7 @@ fn a_join_set_awaits_thirty_transfers() {
         for (stream, value) in streams.iter().cycle().zip(0..30_u8) {
             let (stream, gpu, pinned) = (stream.clone(), gpu(&backend, 1000), pinned(&backend, 1000));
             copies.spawn(async move {
-                let gpu = stream.fill(gpu, .., value)?.ordered();
+                let gpu = stream.fill(gpu, .., value)?.detach();
                 let (_, pinned) = stream.copy(gpu, pinned)?.await?;
                 Ok::<_, Error>((value, pinned))
             });

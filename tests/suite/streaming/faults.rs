@@ -149,7 +149,7 @@ fn a_failure_on_a_stage_s_buffer_fails_only_its_own_job() {
         if chunk.index == 2 {
             backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
             let filled = on.fill(scratch.take().expect("once a job"), .., 1);
-            scratch.set(Some(filled.map_err(ringmem::Rejected::into_error)?.ordered()));
+            scratch.set(Some(filled.map_err(ringmem::Rejected::into_error)?.detach()));
         }
         increment.at_once(chunk, on)
     });

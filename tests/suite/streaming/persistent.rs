@@ -64,7 +64,7 @@ fn chunks_return_in_order_from_a_persistent_kernel() {
         let (closed, _) = stage.close().expect("it ends");
         assert!(sink.iter().zip(&bytes).all(|(after, before)| *after == before.wrapping_add(7)) && sink.len() == bytes.len());
         assert_eq!((streamed.chunks, closed.telemetry.processed), (200_003_u64.div_ceil(chunk), streamed.chunks));
-        assert!(streamed.most_under_way <= depth as usize);
+        assert!(streamed.max_in_flight <= depth as usize);
     }
 }
 

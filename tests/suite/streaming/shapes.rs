@@ -37,7 +37,7 @@ proptest! {
         let chunks = length.div_ceil(whole);
         prop_assert_eq!(ends, (1..=chunks).map(|end| (end * whole).min(length)).collect::<Vec<_>>());
         prop_assert_eq!((streamed.bytes, streamed.chunks), (length, chunks));
-        prop_assert!(streamed.most_under_way as u64 <= u64::from(depth).min(chunks));
+        prop_assert!(streamed.max_in_flight as u64 <= u64::from(depth).min(chunks));
         prop_assert_eq!(worked || streamed.read == streamed.written, true);
         let after = backend.counters();
         for (after, before) in [(after.uploads, before.uploads), (after.downloads, before.downloads)] {
@@ -58,7 +58,7 @@ fn device_memory_is_exactly_chunk_size_times_depth() {
         let streamed = streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut Through).expect("no fault");
         assert!(sink == bytes);
         assert_eq!(backend.counters().device_live.peak, chunk * u64::from(depth));
-        assert_eq!(streamed.most_under_way, depth as usize, "all of it is used");
+        assert_eq!(streamed.max_in_flight, depth as usize, "all of it is used");
     }
 }
 
