@@ -6,7 +6,7 @@
 //! - A name with underscores that follows a path after `: `, or another such name after `, `, is a test of that file.
 //! - Anything else in backticks is text.
 //!
-//! A file of tests without a name of a test must have run at least one. Files of other kinds (`*.cases`, fuzz targets, examples) are not in the log.
+//! A file without a name of a test must have run at least one test or example. Files of other kinds (`*.cases`, fuzz targets, examples) are not in the log.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,9 @@ fn has_run(passed: &BTreeSet<&str>, path: &str, test: Option<&str>) -> bool {
     };
     // A test program that is one file has no module.
     let is_program = path.starts_with("tests/") && path.matches('/').count() == 1;
-    is_program || passed.iter().any(|name| name.split("::").any(|part| part == module))
+    let is_of_file =
+        |name: &&str| name.split("::").any(|part| part == module) || name.strip_prefix(path).is_some_and(|rest| rest.starts_with(" - "));
+    is_program || passed.iter().any(is_of_file)
 }
 
 #[cfg(test)]
@@ -154,8 +156,10 @@ mod tests {
 
     #[test]
     fn only_passed_tests_have_run() {
-        let log = "test a::b::one_test ... ok\ntest x::one_failed ... FAILED\ntest c::tests::late - should panic ... ok\n";
+        let log = "test a::b::one_test ... ok\ntest x::one_failed ... FAILED\ntest c::tests::late - should panic ... ok\n\
+            test src/d.rs - d::Example (line 8) ... ok\n";
         let passed = passed(log);
+        assert!(has_run(&passed, "src/d.rs", None) && !has_run(&passed, "src/e.rs", None));
         assert!(has_run(&passed, "tests/suite/b.rs", Some("one_test")) && has_run(&passed, "src/c.rs", None));
         assert!(has_run(&passed, "tests/suite/b/mod.rs", None) && has_run(&passed, "fuzz/fuzz_targets/z.rs", None));
         assert!(!has_run(&passed, "tests/suite/x.rs", Some("one_failed")) && !has_run(&passed, "tests/suite/x.rs", None));

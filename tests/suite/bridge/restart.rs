@@ -39,12 +39,19 @@ fn channel(backend: &Arc<HostBackend>, image: &Image, options: &Options<'_>) -> 
     unsafe { Channel::open_raw(backend, 0, &module, options) }.expect("a channel")
 }
 
+/// Each strategy with its default placement, and each that copies with rings in device memory.
+fn ways() -> impl Iterator<Item = (TransferStrategy, Option<[Placement; 2]>)> {
+    let copied = STRATEGIES.into_iter().filter(|strategy| *strategy != TransferStrategy::Unified);
+    STRATEGIES.map(|strategy| (strategy, None)).into_iter().chain(copied.map(|strategy| (strategy, Some([Placement::DEVICE; 2]))))
+}
+
 #[test]
 fn a_restarted_kernel_loses_and_repeats_no_message() {
     let image = Image { host: &[Entry { name: "dies", arguments: 4, run: dies }], ..IMAGE };
-    for strategy in STRATEGIES {
+    for (strategy, placement) in ways() {
         let backend = backend();
-        let usual = Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, batch: 4, ..Options::new("dies") };
+        let usual =
+            Options { strategy: Some(strategy), placement, input_capacity: 16, output_capacity: 8, batch: 4, ..Options::new("dies") };
         let mut channel = channel(&backend, &image, &Options { start: u64::MAX - 50, ..usual });
         let (mut sent, mut received, mut deaths) = (1, 1, 0);
         DEADLY.store(30, Relaxed);
@@ -71,9 +78,9 @@ fn a_restarted_kernel_loses_and_repeats_no_message() {
 
 #[test]
 fn input_waiting_counts_messages_the_kernel_has_not_taken() {
-    for strategy in STRATEGIES {
+    for (strategy, placement) in ways() {
         let backend = backend();
-        let mut channel = channel(&backend, &IMAGE, &Options { strategy: Some(strategy), ..Options::new("echo") });
+        let mut channel = channel(&backend, &IMAGE, &Options { strategy: Some(strategy), placement, ..Options::new("echo") });
         channel.command(Command::PAUSE).expect("it is acted on");
         for number in 0..10 {
             channel.try_send(message(number)).expect("room");
