@@ -73,7 +73,7 @@ cfg_if! {
             pub use crate::file::{read_own, replace_own};
         }
         mod fork;
-        mod free_list;
+        mod first_fit;
         #[cfg(test)]
         #[path = "../layouts/tests/suite/loom_machine.rs"]
         #[allow(dead_code, reason = "shared with the models of the rings")]

@@ -82,7 +82,7 @@ impl<M: Memory> MemoryManager<Pool<M>> {
             }
         }
         let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
-        found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
+        found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.position(tag)));
         let mut outcome = Ok(());
         for (index, tag) in found {
             let mut value = match table.briefly(index) {
@@ -100,11 +100,11 @@ impl<M: Memory> MemoryManager<Pool<M>> {
             let copy = || copied = unsafe { copy(pool, &value.buffer().block(), &to) };
             both(copy, |has_panicked| {
                 if has_panicked {
-                    compaction.give(&to);
+                    compaction.free(&to);
                 }
             });
             if let Err(error) = copied {
-                compaction.give(&to);
+                compaction.free(&to);
                 outcome = Err(error);
                 break;
             }
@@ -113,7 +113,7 @@ impl<M: Memory> MemoryManager<Pool<M>> {
             // SAFETY: this function owns the block, of the same pool and layout, ready, with the other block's bytes.
             let from = unsafe { value.buffer_mut().put_in(to) };
             drop(value);
-            compaction.give(&from);
+            compaction.free(&from);
         }
         (done.slabs, done.slab_bytes) = compaction.finish();
         outcome.map(|()| done)

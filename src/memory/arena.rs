@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Memory, check_align, max_bytes, raised};
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Uses};
-use crate::free_list::{FreeList, Shortage};
+use crate::first_fit::{FirstFit, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ struct Shared<M: Memory> {
     memory: M,
     /// INVARIANT: of `memory`, freed when this is dropped.
     block: Block,
-    free_list: Mutex<FreeList>,
+    free_list: Mutex<FirstFit>,
 }
 
 impl<M: Memory> Arena<M> {
@@ -49,7 +49,7 @@ impl<M: Memory> Arena<M> {
         let layout =
             layout.ok_or_else(|| Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: max_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
-        Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
+        Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FirstFit::new(bytes as u64)) }) })
     }
 
     /// Returns its first byte's device address; `None` without device access.
@@ -84,7 +84,7 @@ impl<M: Memory> fmt::Debug for Arena<M> {
     }
 }
 
-// SAFETY: `FreeList` allocates a part once until freed. The large block lives as long as this memory; `Part` keeps it until the uses of freed
+// SAFETY: `FirstFit` allocates a part once until freed. The large block lives as long as this memory; `Part` keeps it until the uses of freed
 // parts are complete.
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
@@ -112,7 +112,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
-            // SAFETY: `FreeList` returns offsets within the block.
+            // SAFETY: `FirstFit` returns offsets within the block.
             host: whole.host.map(|host| unsafe { host.add(offset as usize) }),
             layout,
             location: whole.location,
@@ -138,7 +138,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
 }
 
 impl<M: Memory> Shared<M> {
-    fn free_list(&self) -> MutexGuard<'_, FreeList> {
+    fn free_list(&self) -> MutexGuard<'_, FirstFit> {
         self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

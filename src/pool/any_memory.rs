@@ -57,7 +57,7 @@ unsafe impl Memory for AnyMemory {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise; the memory that allocated the block frees it.
+        // SAFETY: the caller gives up a block of the selected memory, in use by `uses` at most; the same variant allocated it.
         each!(self, memory => unsafe { memory.free(block, uses) })
     }
 

@@ -1,16 +1,29 @@
-//! [`BiasedLock`]: the lock of a thread's cache. Its owner executes no fence.
+//! [`BiasedLock`]: the lock of a thread's cache. Its owner executes no fence and no atomic read-modify-write.
 //!
-//! 1. The owner locks with a plain store and a load, and unlocks with a plain store.
-//! 2. Another thread revokes the bias: it stores its request, runs a barrier in all running threads, and waits until the owner has
-//!    unlocked. The owner's next lock waits for the restored bias.
+//! Each side stores its own word, runs a barrier, and loads the other's word (Dekker's protocol). With a barrier between store and load on both sides,
+//! at least one side sees the other's store:
 //!
-//! Without such a barrier, the owner executes a fence. For the source, see `barrier.rs`.
+//! | owner | revoker |
+//! |---|---|
+//! | `locked = 1` | `revoked = 1` |
+//! | barrier, a compiler fence only | barrier in all running threads, a system call |
+//! | `revoked == 0`? then it has the lock | waits until `locked == 0`, then it has the lock |
+//! | else `locked = 0`, and waits for the restored bias | `revoked = 0` at the end: restores the bias |
+//! | `locked = 0` at the end | |
+//!
+//! Both never have the lock at once: if the owner loads `revoked == 0`, its store of `locked` comes first in the order of the barriers, so the revoker
+//! loads 1 and waits. The owner is cheap because the revoker's system call interrupts each running thread of the process, and so orders the owner's
+//! store before its load wherever it is between the two. The revoker pays microseconds, at flushes and reads of statistics.
+//!
+//! If the system lacks such a call, the owner executes a full fence; both sides agree on that, see `barrier.rs`. If the call fails later,
+//! [`revoke`](BiasedLock::revoke) restores the bias and returns false: the cache stays out of reach.
+//!
+//! Only one revoker at a time: its caller holds a mutex, on which the owner waits for the restored bias.
 
 use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// Each side stores one word, runs a barrier and loads the other: not both load old values.
 pub(super) struct BiasedLock<W> {
     /// 1 while the owner, which writes it, has the lock.
     locked: W,
@@ -46,11 +59,11 @@ impl<W: Word> BiasedLock<W> {
     /// One thread at a time. False without a system-wide barrier.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
-        let heard = B::seldom();
-        if !heard {
+        let has_run = B::seldom();
+        if !has_run {
             self.restore();
         }
-        heard
+        has_run
     }
 
     /// Returns whether the revoker has the lock.

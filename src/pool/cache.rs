@@ -1,3 +1,14 @@
+//! [`Cache`]: a thread's free blocks of one pool, and its share of the pool's handle count.
+//!
+//! The owner's thread allocates and frees through its [`Bin`]s, one per size class, under a [`BiasedLock`] that costs it no atomic operation. Any other
+//! thread reaches them through [`Cache::ask`], which revokes the bias for its duration: to flush the cache, or to read its counts.
+//!
+//! A cached block is taken in the heap, and has no other owner. It may have one open use, `used`: work on that stream may still access it, so another
+//! stream must not get it before the use completes. Blocks with uses of several streams are never cached.
+//!
+//! Words that change together at each allocation are laid out so that no wide load reads words that were stored one by one: such a load waits until the
+//! stores have left the CPU's store buffer, which costs more than the rest of an allocation.
+
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -14,11 +25,11 @@ use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::barrier::System;
 use crate::stream::Stream;
 
-/// A part of a slab, or a block outside the slabs.
+/// A free block in transfer or in a cache: a part of a slab, or a block outside the slabs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub idle: Idle,
-    /// Set if that may be incomplete.
+    /// The last use, if it may be incomplete.
     pub used: Option<Ticket>,
 }
 
@@ -183,8 +194,9 @@ impl Bin {
         room
     }
 
-    /// Makes room in a full bin: `list` takes entries without open uses from the older half. Returns the half's rest.
-    pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
+    /// Takes the older half out of a full bin: `list` takes entries without open uses from its beginning, and returns their number. Returns the
+    /// rest of the half. Half, so that a thread that only frees, or only allocates, does this once per half a bin.
+    pub fn spill(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
         }
@@ -227,7 +239,7 @@ impl Counted {
     }
 
     #[inline(always)]
-    pub fn give(&mut self, bytes: u64) {
+    pub fn free(&mut self, bytes: u64) {
         self.returns += 1;
         self.requested = self.requested.wrapping_sub(bytes);
     }
@@ -239,22 +251,22 @@ pub(super) struct Cache {
     lock: BiasedLock<HostWord>,
     revokers: Mutex<()>,
     // INVARIANT: accessed by the owner with the lock, or by the revoker while the owner does not have it.
-    kept: UnsafeCell<Kept>,
+    contents: UnsafeCell<Contents>,
 }
 
-pub(super) struct Kept {
+pub(super) struct Contents {
     /// By class.
     pub bins: Box<[Bin]>,
     pub handles: Share,
 }
 
-// SAFETY: by the invariant of `kept`; the other fields are `Sync`.
+// SAFETY: by the invariant of `contents`; the other fields are `Sync`.
 unsafe impl Sync for Cache {}
 
 impl Cache {
     pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
-        Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
+        Self { lock: BiasedLock::new(), revokers: Mutex::new(()), contents: UnsafeCell::new(Contents { bins, handles }) }
     }
 
     /// On the owner's thread. `f` must not access the cache.
@@ -263,13 +275,13 @@ impl Cache {
     ///
     /// The calling thread owns the cache.
     #[inline(always)]
-    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
+    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> R {
         if !self.lock.try_lock::<System>() {
             self.wait_and_lock();
         }
         let unlock = Unlock(&self.lock);
-        // SAFETY: the lock is held.
-        let result = f(unsafe { &mut *self.kept.get() });
+        // SAFETY: the caller's thread owns the cache and has the lock, so no revoker accesses the contents. `f` does not access them again.
+        let result = f(unsafe { &mut *self.contents.get() });
         drop(unlock);
         result
     }
@@ -286,7 +298,7 @@ impl Cache {
     }
 
     /// On another thread. `None` if the bias cannot be revoked.
-    pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
+    pub fn ask<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {
             return None;
@@ -298,7 +310,7 @@ impl Cache {
             if times < 100 { core::hint::spin_loop() } else { thread::yield_now() }
         }
         // SAFETY: the bias is revoked, the owner does not hold the lock, and `revokers` excludes other revokers.
-        let result = f(unsafe { &mut *self.kept.get() });
+        let result = f(unsafe { &mut *self.contents.get() });
         drop(restore);
         Some(result)
     }
@@ -306,9 +318,9 @@ impl Cache {
     /// # Safety
     ///
     /// No thread is or will be in [`own`](Self::own) or [`ask`](Self::ask), and earlier calls happened before.
-    pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
-        // SAFETY: the caller's promise.
-        f(unsafe { &mut *self.kept.get() })
+    pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> R {
+        // SAFETY: the caller promises that no other access is under way, and that earlier ones happened before.
+        f(unsafe { &mut *self.contents.get() })
     }
 }
 

@@ -1,53 +1,69 @@
-//! The state that all threads share.
+//! [`Central`]: what all threads of a pool share: the heap of slabs, the thread caches, the central free lists, and the accounts.
 //!
-//! Lock order: `caches`, `ended`, a cache's own lock, a free list's lock or `state`. None is held during a call of foreign code.
+//! A block of a slab is in exactly one of these places:
+//!
+//! | place | held in | leaves it by |
+//! |---|---|---|
+//! | the caller's | a buffer | its free |
+//! | a thread's cache | [`Bin`] | a request of that thread, or of a stream that used it; a flush; a spill of the full bin's older half |
+//! | its class's central free list | [`CentralList`] | a request of any thread; a flush |
+//! | the pending frees | [`State::pending`] | the completion of its uses, when [`collect`](Central::collect) polls them |
+//! | the heap | [`Heap`] | a request; with its whole slab, a trim |
+//! | in transit | a thread's stack | the end of the transfer between two of the places above |
+//!
+//! A *direct* block is outside the slabs: the upstream memory serves it, and [`State::direct`] has its upstream tag.
+//!
+//! The parts of this module each hold one decision: [`growth`] serves a request that no cache serves, and so decides when to allocate a slab;
+//! [`reclaim`] makes memory available that is free but out of reach; [`free`] takes blocks back; [`hygiene`] sets a block's contents; [`relocate`]
+//! moves blocks together; [`report`] reads the figures.
+//!
+//! 1. Lock order: `caches`, `ended`, a cache's own lock, then a central list's lock or `state`. No lock is held during a call of foreign code: the
+//!    upstream memory, the backend, the clock, the callback. Each of them may panic, and may use this pool.
+//! 2. A waiting request must not miss memory. So a thread that holds memory on its stack counts in [`State::in_transit`], and every transfer counts
+//!    in `progress` before it ends; see [`reclaim`].
+//! 3. Reservations are made before the upstream allocation, so that [`State::reserved`] never exceeds the limit, and are released after the free.
 
-mod back;
+mod free;
+mod growth;
 mod hygiene;
-mod moves;
+mod reclaim;
 pub(crate) mod relocate;
-mod remains;
 mod report;
-mod room;
-mod state;
-mod trim;
-mod upstream;
 
 use core::alloc::Layout;
 use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use std::vec::Vec;
 
-pub(super) use moves::Moving;
-use remains::Remains;
+use free::CentralList;
+pub(super) use growth::Request;
+pub(super) use reclaim::InTransit;
 use ringmem_layouts::HostWord;
-use state::State;
 
 use super::builder::{Hygiene, Options};
-use super::cache::{Bin, Cache, Counted, Entry, Idle, Kept};
-use super::free_list::FreeList;
+use super::cache::{Bin, Cache, Contents, Counted, Entry, Idle, UNDATED};
 use super::handles::{Handles, Share};
-use super::heap::{LARGEST_ALIGN, Taken, UNIT};
-use super::local::{self, Home};
+use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT};
 use super::tag::Tag;
-use crate::backend::panic::both;
-use crate::backend::{Block, Ticket};
+use super::thread::{self, Home};
+use crate::backend::panic::{both, each};
+use crate::backend::{Block, Ticket, Uses};
 use crate::barrier::System;
 use crate::fork::Process;
 use crate::memory::{Memory, raised};
 use crate::{CacheLineAligned, Result};
 
-/// Of slab sizes, if the limit allows.
-const GRAIN: u64 = 2 << 20;
-/// Limits per class and thread.
+/// Limits of the blocks that a thread caches, per class.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// For blocks in transit between two threads; others pass through the heap.
-const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
+    /// Unique in the process, from [`thread::FIRST`].
     pub id: u64,
     pub process: Process,
     // INVARIANT: valid until `self` is dropped.
@@ -56,32 +72,30 @@ pub(super) struct Central<M: Memory> {
     device: u32,
     pub options: Options,
     pub min_align: usize,
-    /// Up to this size, any cached block of the class serves; 0 disables this.
+    /// Up to this size, any cached block of the class serves a request as it is; 0 if requests need checks or preparation.
     plain: u64,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
-    /// By class: of ended threads and operations without a cache.
+    /// By class: the counts of ended threads, and of operations without a cache.
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
     /// By class: surplus blocks without open uses.
-    free_lists: Vec<FreeList>,
-    moves: CacheLineAligned<AtomicU64>,
-}
-
-pub(super) struct Wanted {
-    pub whole: u64,
-    /// Suffices if no larger part is free.
-    pub requested: u64,
-    pub align: u64,
+    central_lists: Vec<CentralList>,
+    /// Transfers of memory; see [`reclaim`].
+    progress: CacheLineAligned<AtomicU64>,
 }
 
 /// Counts outside the thread caches.
 #[derive(Default)]
 struct Counts {
+    /// Requests that direct blocks served.
     misses: AtomicU64,
+    /// Frees of direct blocks.
     returns: AtomicU64,
+    /// Bytes of live direct blocks.
     requested: AtomicU64,
+    /// Calls of the upstream memory that succeeded.
     allocations: AtomicU64,
     frees: AtomicU64,
 }
@@ -89,12 +103,87 @@ struct Counts {
 #[derive(Default)]
 struct Caches {
     all: Vec<Arc<Cache>>,
+    /// The pool's first handle was dropped: caches no longer count handles.
     are_closed: bool,
+}
+
+struct Slab {
+    block: Block,
+    /// The latest time of a use of a freed part. [`UNDATED`] if one is unknown; dated when the slab is empty.
+    last_use: u64,
+}
+
+/// An upstream allocation whose memory is neither available nor given up.
+struct Growth {
+    number: u64,
+    bytes: u64,
+    begun: Instant,
+}
+
+/// INVARIANT: the heap's slabs are those that are `Some` in `slabs`, with the same numbers.
+#[derive(Default)]
+struct State {
+    heap: Heap,
+    slabs: Vec<Option<Slab>>,
+    // INVARIANT: the numbers of the slabs that are `None`.
+    vacant: BTreeSet<u32>,
+    /// Freed blocks with uses that were incomplete when they were last polled. In the heap they count as taken.
+    pending: Vec<(Uses, Entry)>,
+    /// By address: direct blocks' upstream tags; while live, they carry the pool's.
+    direct: HashMap<u64, u64>,
+    /// Blocks freed upstream whose bytes are still reserved: their uses are incomplete, or the backend deferred the free.
+    freed_upstream: Vec<(Uses, Block)>,
+    /// Threads that hold memory out of reach of others; see [`InTransit`].
+    in_transit: u32,
+    /// Oldest first.
+    growing: Vec<Growth>,
+    /// All growths so far: the number of the next.
+    growths: u64,
+    /// Requests that the limit refused.
+    refusals: u64,
+    /// Bytes of slabs and direct blocks, also during their allocation; at most the limit.
+    reserved: u64,
+    peak: u64,
+}
+
+impl State {
+    /// Frees an entry into the heap, last used at `since`. May [defer](Heap::free_deferred). Returns the slab that it emptied, if the caller must date
+    /// it.
+    fn free(&mut self, entry: &Entry, since: u64) -> Option<u32> {
+        let freed = self.heap.free_deferred(Tag(entry.idle.tag).part()?, since)?;
+        self.note_use(freed)
+    }
+
+    /// Frees entries with the times of their last uses, and coalesces all. Returns the emptied slabs, for the caller to date.
+    fn free_all<'a>(&mut self, entries: impl IntoIterator<Item = (&'a Entry, u64)>) -> Vec<u32> {
+        let mut emptied: Vec<u32> = entries.into_iter().filter_map(|(entry, since)| self.free(entry, since)).collect();
+        emptied.extend(self.coalesce_deferred());
+        emptied
+    }
+
+    /// Performs all deferred frees; returns the emptied slabs, for the caller to date.
+    fn coalesce_deferred(&mut self) -> Vec<u32> {
+        let mut emptied = Vec::new();
+        while let Some(freed) = self.heap.free_next_deferred() {
+            emptied.extend(self.note_use(freed));
+        }
+        emptied
+    }
+
+    fn note_use(&mut self, freed: Freed) -> Option<u32> {
+        let slab = self.slabs.get_mut(freed.slab as usize)?.as_mut()?;
+        slab.last_use = slab.last_use.max(freed.since);
+        (freed.is_empty && slab.last_use == UNDATED).then_some(freed.slab)
+    }
+
+    fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
+        self.heap.empty_slabs().filter_map(|number| Some((number, self.slabs.get(number as usize)?.as_ref()?)))
+    }
 }
 
 impl<M: Memory> Central<M> {
     pub fn new(memory: M, options: Options) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
+        static NEXT: AtomicU64 = AtomicU64::new(thread::FIRST);
         System::prepare();
         let (min_align, classes) = (memory.min_align(), options.classes);
         // With raised alignments, a block's layout differs from its request.
@@ -113,8 +202,8 @@ impl<M: Memory> Central<M> {
             handles: CacheLineAligned::new(Handles::new()),
             ended: Mutex::new(std::vec![Counted::default(); classes.count()]),
             counts: CacheLineAligned::default(),
-            free_lists: (0..classes.count()).map(|_| FreeList::default()).collect(),
-            moves: CacheLineAligned::default(),
+            central_lists: (0..classes.count()).map(|_| CentralList::default()).collect(),
+            progress: CacheLineAligned::default(),
         }
     }
 
@@ -149,7 +238,8 @@ impl<M: Memory> Central<M> {
         self.options.classes.count()
     }
 
-    pub fn whole(&self, class: usize, requested: u64) -> u64 {
+    /// The bytes of the block that a request of this class gets.
+    pub fn class_bytes(&self, class: usize, requested: u64) -> u64 {
         if self.options.is_exact { requested.max(1) } else { self.options.classes.bytes_of(class) }
     }
 
@@ -171,17 +261,18 @@ impl<M: Memory> Central<M> {
         }
     }
 
+    /// Takes a part of the heap; first without the deferred frees, which cost a cache miss each.
     fn take(&self, bytes: u64, align: u64) -> Option<Entry> {
         let mut state = self.lock();
-        let found = self.take_of(&mut state, bytes, align);
+        let found = self.take_from(&mut state, bytes, align);
         if found.is_some() || !state.heap.has_deferred() {
             return found;
         }
         drop(state);
-        self.take_of(&mut self.settled(), bytes, align)
+        self.take_from(&mut self.lock_coalesced(), bytes, align)
     }
 
-    fn take_of(&self, state: &mut State, bytes: u64, align: u64) -> Option<Entry> {
+    fn take_from(&self, state: &mut State, bytes: u64, align: u64) -> Option<Entry> {
         let State { heap, slabs, .. } = state;
         let taken = heap.take(bytes, align)?;
         let slab = slabs.get(taken.slab as usize)?.as_ref()?;
@@ -208,14 +299,15 @@ impl<M: Memory> Central<M> {
             caches.are_closed = true;
             caches.all.clone()
         };
-        caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
+        caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|contents| contents.handles.close())?)))
     }
 
-    /// With no deferred frees left.
-    fn settled(&self) -> MutexGuard<'_, State> {
+    /// Locks the state without deferred frees. Emptied slabs are dated without the lock, because the clock is foreign code; meanwhile another thread
+    /// may free, so the search for deferred frees repeats.
+    fn lock_coalesced(&self) -> MutexGuard<'_, State> {
         loop {
             let mut state = self.lock();
-            let emptied = state.settle();
+            let emptied = state.coalesce_deferred();
             if emptied.is_empty() {
                 return state;
             }
@@ -230,8 +322,8 @@ impl<M: Memory> Central<M> {
 }
 
 /// Returns the entries of a cache with the times of their last uses.
-fn take_all(kept: &mut Kept) -> Vec<(Entry, u64)> {
-    kept.bins.iter_mut().flat_map(Bin::empty).collect()
+fn take_all(contents: &mut Contents) -> Vec<(Entry, u64)> {
+    contents.bins.iter_mut().flat_map(Bin::empty).collect()
 }
 
 impl<M: Memory> Home for Central<M> {
@@ -247,21 +339,21 @@ impl<M: Memory> Home for Central<M> {
         if !self.process.is_this() {
             return;
         }
-        let _moving = self.moving();
-        // SAFETY: the caller's promise.
+        let _transit = self.start_transit();
+        // SAFETY: the caller promises that its thread owns the cache, as `own` requires.
         let entries = unsafe { cache.own(take_all) };
         let leave = |_| {
             // Under both locks: a concurrent reader counts this thread once.
             let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the caller's promise.
-            unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted()))) };
+            // SAFETY: the calling thread owns the cache, and `add` calls nothing that accesses it.
+            unsafe { cache.own(|contents| ended.iter_mut().zip(&contents.bins).for_each(|(sum, bin)| sum.add(&bin.counted()))) };
             // Added before another thread finds the share closed.
-            // SAFETY: the caller's promise.
-            unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
+            // SAFETY: the calling thread owns the cache; the handle count is another object.
+            unsafe { cache.own(|contents| self.handles.add(contents.handles.close())) };
             caches.all.retain(|other| !Arc::ptr_eq(other, cache));
         };
-        both(|| self.put_back(entries), leave);
+        both(|| self.free_counted(entries), leave);
     }
 }
 
@@ -274,8 +366,10 @@ impl<M: Memory> Drop for Central<M> {
         }
         let mut open: Vec<Ticket> = Vec::new();
         for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
-            // SAFETY: only the pool's holders access its caches; none are left.
-            unsafe { cache.alone(|kept| open.extend(kept.bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used))) };
+            let mut collect =
+                |contents: &mut Contents| open.extend(contents.bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used));
+            // SAFETY: only holders of the pool access its caches, and none is left; the last handle's drop happened after all others.
+            unsafe { cache.alone(&mut collect) };
         }
         let (slabs, pending) = {
             let mut state = self.lock();
@@ -283,6 +377,44 @@ impl<M: Memory> Drop for Central<M> {
         };
         open.extend(pending.iter().flat_map(|(uses, _)| uses.iter()));
         let slabs = slabs.into_iter().flatten().map(|slab| slab.block).collect();
-        Remains { memory, slabs, open }.go();
+        DrainingSlabs { memory, slabs, open }.free_or_wait();
+    }
+}
+
+/// A dropped pool's slabs, until the last uses of their blocks complete. No thread waits for them.
+struct DrainingSlabs<M: Memory> {
+    memory: M,
+    slabs: Vec<Block>,
+    open: Vec<Ticket>,
+}
+
+impl<M: Memory> DrainingSlabs<M> {
+    /// Frees the slabs after the uses. [`Uses`] lists a few streams only: if more have open uses, the backend keeps `self` until the listed uses
+    /// complete, and drops it then, which calls this function again with fewer open uses.
+    fn free_or_wait(mut self) {
+        let backend = Arc::clone(self.memory.backend());
+        let mut uses = Uses::NONE;
+        self.open.retain(|&ticket| !backend.is_complete(ticket) && uses.add(ticket).is_err());
+        if !self.open.is_empty() {
+            backend.keep(Box::new(OnDrop(Some(self), Process::this())), &uses, None);
+            return;
+        }
+        each(self.slabs, |slab| {
+            // SAFETY: a slab of this memory, freed only here, and in use by `uses` at most: other uses are complete.
+            if let Err(error) = unsafe { self.memory.free(&slab, &uses) } {
+                backend.unreported(error);
+            }
+        });
+    }
+}
+
+/// Continues on drop, except in a fork, where the slabs are the parent's.
+struct OnDrop<M: Memory>(Option<DrainingSlabs<M>>, Process);
+
+impl<M: Memory> Drop for OnDrop<M> {
+    fn drop(&mut self) {
+        if let Some(draining) = self.0.take().filter(|_| self.1.is_this()) {
+            draining.free_or_wait();
+        }
     }
 }

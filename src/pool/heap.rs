@@ -1,25 +1,30 @@
-//! The free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
+//! [`Heap`]: the free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
 //!
-//! 1. Free parts are in [`Lists`] by size.
-//! 2. A request searches the first list whose parts all suffice, then its own list: it fails only if no free part suffices.
-//! 3. A freed part coalesces with its free neighbours at once or [deferred](Heap::free_deferred); until then it counts as taken.
-//! 4. An alignment above one unit is searched at sufficient length, then in every free part.
+//! A slab is a chain of [`Part`]s by offset, without gaps. A part is free, and then in one of the [`SizeLists`], or taken. Sizes and offsets count
+//! units of 256 bytes, so that they have 32 bits and a part's record half a cache line.
+//!
+//! 1. *Take*: the first list that is not empty, of those whose parts all suffice, gives its newest part, in constant time. Only if those lists are
+//!    empty, the request's own list is searched in linear time: its parts are up to 1/32 smaller or larger. So a request fails only if no free part
+//!    suffices. But it may split a long part although one of its own list would have fitted. The rest of a longer part returns to the lists.
+//! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken. A slab whose first part is free and whole is
+//!    empty.
+//! 3. *Deferred*: in a table too large for the CPU caches, both cost a cache miss per neighbour. So a freed part waits in a short queue,
+//!    [`Deferred`], while its record and then those of its neighbours are prefetched. Until it leaves the queue it counts as taken. A caller that needs
+//!    exact figures, or finds nothing, first empties the queue.
+//! 4. *Alignment* above one unit: a slab's address decides, see [`Base`]. A part of `size + align - 1` surely has an aligned place; else every free
+//!    part from the size on is tried.
+//!
+//! Part numbers are indices into one table and are reused; `has_numbers` checks that a split can get its numbers before anything changes, so a take
+//! that fails changes nothing.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
-
-mod base;
-mod lists;
 
 use core::num::NonZeroU32;
 use std::vec::Vec;
 
 use ringmem_layouts::ring::prefetch;
 
-use super::deferred::{Deferred, Due};
-use base::align_units;
-use lists::Lists;
-
-pub(super) use base::Base;
+use crate::backend::Block;
 
 /// Unit of sizes and offsets in bytes: the least alignment of drivers.
 pub(super) const UNIT: u64 = 256;
@@ -28,7 +33,7 @@ pub(super) const UNIT: u64 = 256;
 const PARTS: usize = 1 << 24;
 
 /// From this table size on, frees are deferred; a smaller table mostly stays in the CPU caches.
-const FAR: usize = 1 << 14;
+const DEFER_FROM: usize = 1 << 14;
 
 /// In bytes: the largest that backends provide.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
@@ -58,9 +63,10 @@ impl PartId {
     }
 }
 
-/// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free.
+/// A piece of a slab. Half a cache line: with many parts, each access is a cache miss.
 ///
-/// Half a cache line: with many parts, each access is a cache miss.
+/// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free. A free part is in the list of its
+/// size at `list_index`.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Part {
@@ -73,7 +79,8 @@ struct Part {
     before: Option<PartId>,
     after: Option<PartId>,
     /// If free: its index in its list.
-    place: u32,
+    list_index: u32,
+    /// If the number is unused: the next unused one.
     next: Option<PartId>,
 }
 
@@ -100,14 +107,14 @@ pub(super) struct Carved {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ground {
+struct SlabHead {
     /// It keeps its number: it coalesces only with parts after it.
     first: PartId,
     base: Base,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct Freed {
     pub slab: u32,
     pub is_empty: bool,
     /// The time of the part's last use.
@@ -115,39 +122,45 @@ pub(super) struct Given {
 }
 
 pub(super) struct Heap {
+    /// By number; 0 is no part.
     parts: Vec<Part>,
-    slabs: Vec<Option<Ground>>,
-    most: usize,
-    far: usize,
+    slabs: Vec<Option<SlabHead>>,
+    /// The most numbers.
+    max_parts: usize,
+    /// The table's length from which frees are deferred.
+    defer_from: usize,
     deferred: Deferred,
+    /// The first unused number below the table's length.
     unused: Option<PartId>,
-    free_parts: Lists,
-    /// In units.
+    lists: SizeLists,
+    /// Units in the lists.
     free: u64,
+    /// Units of all slabs.
     total: u64,
-    pieces: u64,
+    /// Parts in the lists.
+    free_parts: u64,
 }
 
 impl Default for Heap {
     fn default() -> Self {
-        Self::of(PARTS, FAR)
+        Self::of(PARTS, DEFER_FROM)
     }
 }
 
 impl Heap {
-    fn of(most: usize, far: usize) -> Self {
-        let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, place: 0, next: None };
+    fn of(max_parts: usize, defer_from: usize) -> Self {
+        let zero = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
         Self {
-            parts: std::vec![nobody],
+            parts: std::vec![zero],
             slabs: Vec::new(),
-            most,
-            far,
+            max_parts,
+            defer_from,
             deferred: Deferred::default(),
             unused: None,
-            free_parts: Lists::new(),
+            lists: SizeLists::new(),
             free: 0,
             total: 0,
-            pieces: 0,
+            free_parts: 0,
         }
     }
 
@@ -159,8 +172,8 @@ impl Heap {
         self.free * UNIT
     }
 
-    pub const fn pieces(&self) -> u64 {
-        self.pieces
+    pub const fn free_parts(&self) -> u64 {
+        self.free_parts
     }
 
     /// Adds a free slab, rounded down to units. False without a part number, or for a length out of range.
@@ -169,17 +182,17 @@ impl Heap {
         if size == 0 || !self.has_numbers(1) {
             return false;
         }
-        let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, place: 0, next: None });
+        let part = self.take_number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, list_index: 0, next: None });
         self.total += u64::from(size);
         if self.slabs.len() <= slab as usize {
             self.slabs.resize(slab as usize + 1, None);
         }
-        self.slabs[slab as usize] = Some(Ground { first: part, base });
+        self.slabs[slab as usize] = Some(SlabHead { first: part, base });
         self.list(part);
         true
     }
 
-    /// Best fit, at least one byte; `align` is a power of two.
+    /// Takes a part of at least one byte from a list near the size; `align` is a power of two.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -253,8 +266,8 @@ impl Heap {
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
         let rest =
-            Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, place: 0, next: None };
-        let rest = self.number(rest);
+            Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, list_index: 0, next: None };
+        let rest = self.take_number(rest);
         self.parts[part.index()].size = size;
         self.parts[part.index()].after = Some(rest);
         if let Some(after) = after {
@@ -263,40 +276,41 @@ impl Heap {
         rest
     }
 
-    pub fn give(&mut self, part: PartId, since: u64) -> Given {
+    /// Frees a part, last used at `since`, and joins it with its free neighbours.
+    pub fn coalesce(&mut self, part: PartId, since: u64) -> Freed {
         let slab = self.parts[part.index()].slab;
         let mut whole = part;
         if let Some(after) = self.parts[part.index()].after.filter(|after| self.parts[after.index()].is_free) {
             self.unlist(after);
-            self.join(part, after);
+            self.merge(part, after);
         }
         if let Some(before) = self.parts[part.index()].before.filter(|before| self.parts[before.index()].is_free) {
             self.unlist(before);
-            self.join(before, part);
+            self.merge(before, part);
             whole = before;
         }
         self.list(whole);
         let Part { before, after, .. } = self.parts[whole.index()];
-        Given { slab, is_empty: before.is_none() && after.is_none(), since }
+        Freed { slab, is_empty: before.is_none() && after.is_none(), since }
     }
 
-    /// Frees a part, last used at `since`, now or after later frees; returns the free that this performs.
-    pub fn free_deferred(&mut self, part: PartId, since: u64) -> Option<Given> {
-        if self.parts.len() < self.far {
-            return Some(self.give(part, since));
+    /// Frees a part, last used at `since`, now or after later frees; returns the free that this performs, which may be that of an earlier part.
+    pub fn free_deferred(&mut self, part: PartId, since: u64) -> Option<Freed> {
+        if self.parts.len() < self.defer_from {
+            return Some(self.coalesce(part, since));
         }
         self.fetch(part);
-        let Due { half_way, over } = self.deferred.pass(part, since);
-        if let Some(half_way) = half_way {
-            let Part { before, after, .. } = self.parts[half_way.index()];
+        let Due { halfway, due } = self.deferred.pass(part, since);
+        if let Some(halfway) = halfway {
+            let Part { before, after, .. } = self.parts[halfway.index()];
             [before, after].into_iter().flatten().for_each(|neighbour| self.fetch(neighbour));
         }
-        over.map(|(part, since)| self.give(part, since))
+        due.map(|(part, since)| self.coalesce(part, since))
     }
 
-    pub fn free_next_deferred(&mut self) -> Option<Given> {
+    pub fn free_next_deferred(&mut self) -> Option<Freed> {
         let (part, since) = self.deferred.take()?;
-        Some(self.give(part, since))
+        Some(self.coalesce(part, since))
     }
 
     pub fn has_deferred(&self) -> bool {
@@ -305,7 +319,7 @@ impl Heap {
 
     /// Returns the numbers of the slabs removed.
     pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
-        let empty: Vec<PartId> = self.whole().filter(|part| wanted(self.parts[part.index()].slab)).collect();
+        let empty: Vec<PartId> = self.empty().filter(|part| wanted(self.parts[part.index()].slab)).collect();
         empty
             .into_iter()
             .map(|part| {
@@ -313,7 +327,7 @@ impl Heap {
                 let Part { slab, size, .. } = self.parts[part.index()];
                 self.total -= u64::from(size);
                 self.slabs[slab as usize] = None;
-                self.retire(part);
+                self.release_number(part);
                 slab
             })
             .collect()
@@ -325,11 +339,11 @@ impl Heap {
             return self.largest();
         }
         let usable = |part| Some(self.parts[PartId::index(part)].size.saturating_sub(self.padding(part, align)?));
-        u64::from(self.free_parts.all().filter_map(usable).max().unwrap_or(0)) * UNIT
+        u64::from(self.lists.all().filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
     pub fn largest(&self) -> u64 {
-        let longest = self.free_parts.last().iter().map(|part| self.parts[part.index()].size).max();
+        let longest = self.lists.last().iter().map(|part| self.parts[part.index()].size).max();
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
@@ -343,11 +357,11 @@ impl Heap {
     }
 
     pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.whole().map(|part| self.parts[part.index()].slab)
+        self.empty().map(|part| self.parts[part.index()].slab)
     }
 
-    fn whole(&self) -> impl Iterator<Item = PartId> + '_ {
-        self.slabs.iter().flatten().map(|ground| ground.first).filter(|part| self.parts[part.index()].is_whole())
+    fn empty(&self) -> impl Iterator<Item = PartId> + '_ {
+        self.slabs.iter().flatten().map(|head| head.first).filter(|part| self.parts[part.index()].is_whole())
     }
 
     pub fn base(&self, slab: u32) -> Option<Base> {
@@ -356,50 +370,50 @@ impl Heap {
 
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
-        if let Some(part) = self.free_parts.first(size) {
+        if let Some(part) = self.lists.first(size) {
             return Some(part);
         }
-        self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
+        self.lists.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));
-        sure.and_then(fits).or_else(|| self.free_parts.from(size).find_map(fits))
+        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure));
+        sure.and_then(fits).or_else(|| self.lists.from(size).find_map(fits))
     }
 
     fn list(&mut self, part: PartId) {
         let size = self.parts[part.index()].size;
-        self.parts[part.index()].place = self.free_parts.add(part, size);
+        self.parts[part.index()].list_index = self.lists.add(part, size);
         self.parts[part.index()].is_free = true;
         self.free += u64::from(size);
-        self.pieces += 1;
+        self.free_parts += 1;
     }
 
     fn unlist(&mut self, part: PartId) {
-        let Part { size, place, .. } = self.parts[part.index()];
-        if let Some(moved) = self.free_parts.remove(size, place) {
-            self.parts[moved.index()].place = place;
+        let Part { size, list_index, .. } = self.parts[part.index()];
+        if let Some(moved) = self.lists.remove(size, list_index) {
+            self.parts[moved.index()].list_index = list_index;
         }
         self.parts[part.index()].is_free = false;
         self.free -= u64::from(size);
-        self.pieces -= 1;
+        self.free_parts -= 1;
     }
 
     /// `after` is the successor. Neither is listed.
-    fn join(&mut self, part: PartId, after: PartId) {
+    fn merge(&mut self, part: PartId, after: PartId) {
         let Part { size, after: next, .. } = self.parts[after.index()];
         self.parts[part.index()].size += size;
         self.parts[part.index()].after = next;
         if let Some(next) = next {
             self.parts[next.index()].before = Some(part);
         }
-        self.retire(after);
+        self.release_number(after);
     }
 
     fn has_numbers(&self, count: usize) -> bool {
         // From the table's remaining capacity, else from unused numbers.
-        let missing = count.saturating_sub(self.most - self.parts.len());
+        let missing = count.saturating_sub(self.max_parts - self.parts.len());
         let mut unused = self.unused;
         (0..missing).all(|_| {
             let has_one = unused.is_some();
@@ -408,7 +422,7 @@ impl Heap {
         })
     }
 
-    fn number(&mut self, part: Part) -> PartId {
+    fn take_number(&mut self, part: Part) -> PartId {
         match self.unused {
             Some(id) => {
                 self.unused = self.parts[id.index()].next;
@@ -426,11 +440,189 @@ impl Heap {
         prefetch::<false>(core::ptr::from_ref(&self.parts[part.index()]).cast());
     }
 
-    fn retire(&mut self, part: PartId) {
+    fn release_number(&mut self, part: PartId) {
         self.parts[part.index()].size = 0;
         self.parts[part.index()].is_free = false;
         self.parts[part.index()].next = self.unused;
         self.unused = Some(part);
+    }
+}
+
+/// The low bits of a slab's addresses, which determine the alignment of its parts. Memory that host and device address differently has two: they agree
+/// on alignments up to `max_align`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    units: u32,
+    /// The largest alignment on which all addresses agree, in units.
+    max_align: u32,
+}
+
+impl Base {
+    const TOP: u32 = 1 << 31;
+
+    pub fn of(slab: &Block) -> Self {
+        let device = slab.device_address.map(|address| address.get());
+        let host = slab.host.map(|host| host.as_ptr().addr() as u64);
+        let units = |address: u64| (address / UNIT) as u32;
+        let (one, other) = (device.or(host).map_or(0, units), host.or(device).map_or(0, units));
+        let differs = one ^ other;
+        Self { units: one, max_align: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
+    }
+
+    /// The units from `offset` to the next aligned address, if the slab's addresses agree on it.
+    const fn padding(self, offset: u32, align: u32) -> Option<u32> {
+        if align > self.max_align {
+            return None;
+        }
+        // Modulo 2^32, a multiple of every alignment.
+        Some(self.units.wrapping_add(offset).wrapping_neg() & (align - 1))
+    }
+
+    /// As [`padding`](Self::padding), in bytes.
+    pub fn padding_bytes(self, offset: u64, align: u64) -> Option<u64> {
+        Some(u64::from(self.padding((offset / UNIT) as u32, align_units(align)?)?) * UNIT)
+    }
+}
+
+const fn align_units(align: u64) -> Option<u32> {
+    match align {
+        0..=UNIT => Some(1),
+        _ if align <= LARGEST_ALIGN => Some((align / UNIT) as u32),
+        _ => None,
+    }
+}
+
+/// SizeLists per octave, as a power of two.
+const STEP_BITS: u32 = 5;
+const STEPS: usize = 1 << STEP_BITS;
+/// Sizes in units have 32 bits.
+const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
+const LISTS: usize = OCTAVES * STEPS;
+
+/// The free parts by size: 32 lists per octave, so that sizes in a list differ by at most 1/32.
+///
+/// Two levels of bits find the first list that is not empty with two instructions each: `octaves` has a bit per octave with a part, `steps` a bit per
+/// list. A list is a vector of numbers: parts leave at the end, and a removal elsewhere moves the last part into the gap. Linked parts would touch the
+/// records of both neighbours, each a cache miss.
+///
+/// INVARIANT: bit `step` of `steps[octave]` is set if and only if the list is not empty; bit `octave` of `octaves` if and only if its word is not 0.
+struct SizeLists {
+    parts: Vec<Vec<PartId>>,
+    steps: [u32; OCTAVES],
+    octaves: u64,
+}
+
+impl SizeLists {
+    fn new() -> Self {
+        Self { parts: std::vec![Vec::new(); LISTS], steps: [0; OCTAVES], octaves: 0 }
+    }
+
+    /// Returns the part's index in the list.
+    fn add(&mut self, part: PartId, size: u32) -> u32 {
+        let list = list_of(size);
+        let place = self.parts[list].len() as u32;
+        self.parts[list].push(part);
+        self.steps[list / STEPS] |= 1 << (list % STEPS);
+        self.octaves |= 1 << (list / STEPS);
+        place
+    }
+
+    /// Returns the part that took its place.
+    fn remove(&mut self, size: u32, place: u32) -> Option<PartId> {
+        let list = list_of(size);
+        self.parts[list].swap_remove(place as usize);
+        if self.parts[list].is_empty() {
+            self.steps[list / STEPS] &= !(1 << (list % STEPS));
+            if self.steps[list / STEPS] == 0 {
+                self.octaves &= !(1 << (list / STEPS));
+            }
+        }
+        self.parts[list].get(place as usize).copied()
+    }
+
+    /// A part of the first list whose parts all suffice.
+    #[inline(always)]
+    fn first(&self, size: u32) -> Option<PartId> {
+        let list = list_above(size)?;
+        let (octave, step) = (list / STEPS, list % STEPS);
+        let here = self.steps[octave] & (u32::MAX << step);
+        if here != 0 {
+            return self.parts[octave * STEPS + here.trailing_zeros() as usize].last().copied();
+        }
+        let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
+        let steps = *self.steps.get(octave)?;
+        self.parts[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
+    }
+
+    /// The parts of a size's list, newest first.
+    fn alike(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
+        self.parts[list_of(size)].iter().rev().copied()
+    }
+
+    /// The parts from a size's list on.
+    fn from(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
+        self.parts[list_of(size)..].iter().flat_map(|list| list.iter().rev().copied())
+    }
+
+    /// The parts of the last list that is not empty.
+    fn last(&self) -> &[PartId] {
+        let octave = self.octaves.checked_ilog2().map(|octave| octave as usize);
+        let list = octave.and_then(|octave| Some(octave * STEPS + self.steps[octave].checked_ilog2()? as usize));
+        list.map_or(&[], |list| &self.parts[list])
+    }
+
+    fn all(&self) -> impl Iterator<Item = PartId> + '_ {
+        self.parts.iter().flatten().copied()
+    }
+}
+
+const fn list_of(size: u32) -> usize {
+    if size < STEPS as u32 {
+        return size as usize;
+    }
+    let shift = size.ilog2() - STEP_BITS;
+    let step = (size >> shift) as usize & (STEPS - 1);
+    (shift as usize + 1) * STEPS + step
+}
+
+const fn list_above(size: u32) -> Option<usize> {
+    let is_least = size < STEPS as u32 || size.trailing_zeros() >= size.ilog2() - STEP_BITS;
+    let list = list_of(size) + !is_least as usize;
+    if list < LISTS { Some(list) } else { None }
+}
+
+/// Later frees before a part coalesces.
+const OTHERS: usize = 8;
+
+/// A queue of freed parts that have not coalesced yet. A part's record is prefetched when it enters, its neighbours' records halfway.
+#[derive(Default)]
+struct Deferred {
+    /// With the times of their last uses.
+    parts: [Option<(PartId, u64)>; OTHERS],
+    next: usize,
+}
+
+struct Due {
+    /// The part whose neighbours are prefetched now.
+    halfway: Option<PartId>,
+    /// The part that coalesces now, with the time of its last use.
+    due: Option<(PartId, u64)>,
+}
+
+impl Deferred {
+    fn pass(&mut self, part: PartId, since: u64) -> Due {
+        let due = self.parts[self.next % OTHERS].replace((part, since));
+        let halfway = self.parts[(self.next + OTHERS / 2) % OTHERS].map(|(part, _)| part);
+        self.next = (self.next + 1) % OTHERS;
+        Due { halfway, due }
+    }
+
+    fn take(&mut self) -> Option<(PartId, u64)> {
+        self.parts.iter_mut().find_map(Option::take)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.parts.iter().all(Option::is_none)
     }
 }
 

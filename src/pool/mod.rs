@@ -20,12 +20,9 @@ mod builder;
 mod cache;
 mod central;
 mod classes;
-mod deferred;
-mod free_list;
 mod global;
 mod handles;
 mod heap;
-mod local;
 mod pinned;
 mod pools;
 mod statistics;
@@ -160,40 +157,46 @@ impl<M: Memory> Pool<M> {
 
     #[track_caller]
     #[inline(always)]
-    fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
+    fn allocate_block(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
         if let Some(stream) = on {
             stream.on(&**self.backend())?;
         }
         // Both paths end in an entry of whole words, from which the block is built once.
         let (entry, layout) = match self.take_newest(layout) {
             Some(idle) => (Entry { idle, used: None }, layout),
-            None => self.make(layout, on, waits, Location::caller())?,
+            None => self.allocate_slow(layout, on, waits, Location::caller())?,
         };
         Ok(self.shared.block(&entry, layout))
     }
 
     /// The slow path. A leak report names `caller` for a new slab, unless an [`Origin`] is set.
     #[inline(never)]
-    fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<(Entry, Layout)> {
+    fn allocate_slow(
+        &self,
+        layout: Layout,
+        on: Option<&Stream>,
+        waits: bool,
+        caller: &'static Location<'static>,
+    ) -> Result<(Entry, Layout)> {
         Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
-        // SAFETY: `local::lately` passes the calling thread's cache.
-        local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
+        // SAFETY: `recent` passes the calling thread's cache, which `add` does not access.
+        thread::recent(self.shared.id, |cache| unsafe { cache.own(|contents| contents.handles.add(more)) }) == Some(true)
     }
 
     #[cold]
     #[inline(never)]
-    fn first_leaves(&self) -> bool {
+    fn drop_first(&self) -> bool {
         // Two calls: another thread may drop the state that one method would still borrow.
         self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others))
     }
 
     #[cold]
     #[inline(never)]
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         // SAFETY: the last handle, not used again.
         unsafe { ManuallyDrop::drop(&mut self.shared) };
     }
@@ -214,7 +217,7 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 
     #[inline(always)]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        self.take_or_make(layout, on, true)
+        self.allocate_block(layout, on, true)
     }
 
     #[inline(always)]
@@ -222,13 +225,13 @@ unsafe impl<M: Memory> Memory for Pool<M> {
         if cfg!(debug_assertions) {
             self.shared.poison_freed(block, uses);
         }
-        if uses.is_empty() && self.put(block) {
+        if uses.is_empty() && self.cache(block) {
             return Ok(());
         }
         // A copy: only this path needs the caller's block in memory.
         let block = Block { ..*block };
-        // SAFETY: the caller's promise.
-        unsafe { self.give(&block, uses) }
+        // SAFETY: the caller gives up a block of this pool, in use by `uses` at most.
+        unsafe { self.free_slow(&block, uses) }
     }
 
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -260,11 +263,11 @@ impl<M: Memory> Drop for Pool<M> {
     #[inline(always)]
     fn drop(&mut self) {
         let is_last = match self.handle {
-            Handle::First => self.first_leaves(),
+            Handle::First => self.drop_first(),
             Handle::Other => !self.counts_here(1_u64.wrapping_neg()) && self.shared.handles.leave(),
         };
         if is_last {
-            self.let_go();
+            self.release();
         }
     }
 }

@@ -133,18 +133,18 @@ impl PinnedPool {
 
 /// Allocates after trimming the other pool, or waits for frees to either.
 #[cold]
-fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-    let seen = pool.shared.moved_by_others(Some(&other.shared));
+fn reclaim_from_other(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+    let seen = pool.shared.progress_by_others(Some(&other.shared));
     let again = || {
         other.trim_to(0);
-        match pool.take_or_make(layout, on, false) {
+        match pool.allocate_block(layout, on, false) {
             Err(Error::OutOfMemory { .. }) => Ok(None),
             outcome => outcome.map(Some),
         }
     };
     let found = again()?;
     let found = found.map_or_else(|| pool.shared.wait(Some(&other.shared), seen, &again), |block| Ok(Some(block)))?;
-    found.map_or_else(|| pool.take_or_make(layout, on, false), Ok)
+    found.map_or_else(|| pool.allocate_block(layout, on, false), Ok)
 }
 
 // SAFETY: a block's inner pool, by its layout, allocates and frees it.
@@ -153,8 +153,8 @@ unsafe impl Memory for PinnedPool {
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let ((pool, other), asked, budget) = (self.pools(layout), layout.size() as u64, self.budget());
-        let outcome = match pool.take_or_make(layout, on, false) {
-            Err(Error::OutOfMemory { .. }) if asked <= budget => make_room(pool, other, layout, on),
+        let outcome = match pool.allocate_block(layout, on, false) {
+            Err(Error::OutOfMemory { .. }) if asked <= budget => reclaim_from_other(pool, other, layout, on),
             outcome => outcome,
         };
         outcome.map_err(|error| match (error, self.locked()) {
@@ -166,7 +166,7 @@ unsafe impl Memory for PinnedPool {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise; the layout selects the same pool as in `alloc`.
+        // SAFETY: the caller gives up a block of this pool, in use by `uses` at most; the layout selects the same inner pool as in `alloc`.
         unsafe { self.pools(block.layout).0.free(block, uses) }
     }
 

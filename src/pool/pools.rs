@@ -8,7 +8,7 @@ use super::{AnyMemory, Builder, PartState, PinnedPool, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
 use crate::config::{self, Config, Pooling};
 use crate::error::LimitOf;
-use crate::free_list::longest;
+use crate::first_fit::longest;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
 use crate::monotonic::{Clock, monotonic, nanoseconds};
 use crate::{DeviceBytes, Error, Result};

@@ -23,15 +23,15 @@ impl Tag {
         };
         // Fewer than 255 classes exist, and the largest block is 64 GiB.
         let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
-        Self(part.index() as u64 | class | units | Self::place(slab))
+        Self(part.index() as u64 | class | units | Self::location_bits(slab))
     }
 
     /// For a block outside the slabs.
     pub const fn direct(block: &Block) -> Self {
-        Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::place(block))
+        Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::location_bits(block))
     }
 
-    const fn place(block: &Block) -> u64 {
+    const fn location_bits(block: &Block) -> u64 {
         let location = match block.location {
             MemoryLocation::Host => 0,
             MemoryLocation::Device => 1,

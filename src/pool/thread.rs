@@ -1,16 +1,38 @@
+//! A thread's way into a pool: allocations and frees through its own cache, and the table of its caches.
+//!
+//! # An allocation
+//!
+//! 1. *Fast*, [`Pool::take_newest`]: this thread's newest block of the class, if it has no open use and needs no preparation. No mutex, no call of the
+//!    backend. The newest, because its memory is most likely in the CPU caches, and because a stack touches one end only.
+//! 2. *Slow*, [`Pool::allocate`]: a block that the request's stream may use at once, although its use is incomplete (work on one stream is ordered);
+//!    then the oldest block, if its use is complete; then the class's central list; then the heap, see `central/growth.rs`.
+//!
+//! # A free
+//!
+//! 1. *Fast*, [`Pool::cache`]: onto the bin, if no work uses the block, the bin has room, and no clock read is due.
+//! 2. *Slow*, [`Pool::free_slow`]: a use by one stream is cached with the block. A full bin spills its older half. Other blocks go to `central/free.rs`.
+//!
+//! # The tables
+//!
+//! [`LOCAL`] owns the thread's caches, found by binary search. [`RECENT`] has the last pools' caches as pointers, indexed by the pool's number, because
+//! a thread-local with a destructor costs a registration check at each access. An entry is valid while its pool lives, and the caller of [`with`]
+//! holds the pool. Numbers are never reused. An ending thread clears the table before its caches are retired; a forked child clears it too.
+
 use core::alloc::Layout;
-use std::sync::{Arc, Weak};
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+use std::sync::{Arc, Once, Weak};
 use std::vec::Vec;
 
 use super::Pool;
 use super::cache::{Bin, Cache, Counted, Entry, Idle};
-use super::central::{Central, Moving, Wanted};
-use super::local;
+use super::central::{Central, InTransit, Request};
 use super::tag::Tag;
-use crate::Result;
+use crate::backend::panic::caught;
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
 use crate::stream::Stream;
+use crate::{Result, fork};
 
 impl<M: Memory> Pool<M> {
     /// Takes this thread's newest cached block, without an open use or preparation. Copies word by word, as [`Idle`] requires.
@@ -36,9 +58,9 @@ impl<M: Memory> Pool<M> {
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
         let cached = if self.shared.options.is_exact { None } else { self.take_cached(class, align, on) };
         let is_hit = cached.is_some();
-        let wanted = || Wanted { whole: self.shared.whole(class, requested), requested, align };
-        let entry = cached.map_or_else(|| self.shared.find(&wanted(), waits), Ok)?;
-        let (entry, is_direct) = (self.shared.reused(entry, layout, on)?, Tag(entry.idle.tag).is_direct());
+        let request = || Request { class_bytes: self.shared.class_bytes(class, requested), bytes: requested, align };
+        let entry = cached.map_or_else(|| self.shared.find(&request(), waits), Ok)?;
+        let (entry, is_direct) = (self.shared.with_contents(entry, layout, on)?, Tag(entry.idle.tag).is_direct());
         // A direct block is already counted.
         if !is_direct {
             self.count(class, |counted| counted.request(requested, is_hit));
@@ -48,11 +70,12 @@ impl<M: Memory> Pool<M> {
 
     fn take_cached(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let newest = self.bin(class, |bin| bin.pop(align, on)).flatten();
-        newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_listed(class, align, on))
+        newest.or_else(|| self.take_oldest(class, align)).or_else(|| self.take_listed(class, align, on))
     }
 
-    /// The oldest entry with this alignment, if its last use is complete.
-    fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
+    /// Takes the oldest entry with this alignment, if its last use is complete. If not, newer ones are not either, mostly. The backend is asked
+    /// without the cache's lock, so the entry is then found again: a flush may have taken it.
+    fn take_oldest(&self, class: usize, align: u64) -> Option<Entry> {
         let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
         let oldest = self.bin(class, find).flatten()?;
         if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().is_complete(ticket)) {
@@ -66,6 +89,7 @@ impl<M: Memory> Pool<M> {
         Some(Entry { used: None, ..entry })
     }
 
+    /// Refills the bin's half from the central list, so that the next requests need no lock.
     fn take_listed(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         if !self.shared.has_listed(class) {
             return None;
@@ -81,47 +105,47 @@ impl<M: Memory> Pool<M> {
 
     /// For blocks without open uses. Fails without room, or if this free must read the clock.
     #[inline(always)]
-    pub(super) fn put(&self, block: &Block) -> bool {
-        let put = |bin: &mut Bin| bin.push(Entry::of(block, None), block.layout.size() as u64);
-        self.bin(Tag(block.tag).class(), put) == Some(true)
+    pub(super) fn cache(&self, block: &Block) -> bool {
+        let push = |bin: &mut Bin| bin.push(Entry::of(block, None), block.layout.size() as u64);
+        self.bin(Tag(block.tag).class(), push) == Some(true)
     }
 
     /// The slow path: a block in use, without a class, for a full bin, with a clock read, or on an ending thread.
     ///
     /// # Safety
     ///
-    /// As `Memory::free`.
+    /// The caller owns the block, which this pool allocated, and gives it up. Only `uses` may still use it.
     #[inline(never)]
-    pub(super) unsafe fn give(&self, block: &Block, uses: &Uses) -> Result<()> {
+    pub(super) unsafe fn free_slow(&self, block: &Block, uses: &Uses) -> Result<()> {
         if !self.shared.process.is_this() {
             return Ok(());
         }
         if Tag(block.tag).is_direct() {
-            // SAFETY: the caller's promise; the block came from the upstream memory.
+            // SAFETY: the caller gives up a block of this pool, in use by `uses` at most; its tag says that it is direct.
             return unsafe { self.shared.free_direct(block, uses) };
         }
         let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
         let used = uses.only();
-        let put = |bin: &mut Bin| {
+        let push = |bin: &mut Bin| {
             let (is_due, since) = (bin.is_due(), bin.since());
-            let (older, moving) = self.make_room(class, bin);
+            let (older, transit) = self.spill(class, bin);
             let before = is_due.then(|| bin.start_dating());
             bin.push(Entry::of(block, used), requested);
-            (older, since, moving, before)
+            (older, since, transit, before)
         };
         let is_shared = used.is_none() && !uses.is_empty();
-        match if is_shared || class >= self.shared.class_count() { None } else { self.bin(class, put) } {
-            Some((older, since, moving, before)) => {
-                if let Some(moving) = moving {
-                    self.shared.share(class, older, since, moving);
+        match if is_shared || class >= self.shared.class_count() { None } else { self.bin(class, push) } {
+            Some((older, since, transit, before)) => {
+                if let Some(transit) = transit {
+                    self.shared.free_spilled(class, older, since, transit);
                 }
                 if let Some(before) = before {
                     self.date(class, before);
                 }
             }
             None => {
-                self.count(class, |counted| counted.give(requested));
-                self.shared.give_one(uses, &Entry::of(block, None));
+                self.count(class, |counted| counted.free(requested));
+                self.shared.free_one(uses, &Entry::of(block, None));
             }
         }
         Ok(())
@@ -134,12 +158,12 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// Moves a full bin's older half out. Counts as a move until the caller has shared it.
-    fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
+    /// Takes the older half out of a full bin. This thread is in transit until the caller has [freed](Central::free_spilled) it.
+    fn spill(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<InTransit<'_, M>>) {
         let since = bin.since();
-        let older = bin.make_room(|entries| self.shared.list(class, entries, since));
-        let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
-        (older, moving)
+        let older = bin.spill(|entries| self.shared.list(class, entries, since));
+        let transit = if older.is_empty() { None } else { Some(self.shared.start_transit()) };
+        (older, transit)
     }
 
     /// In this thread's cache, else in the shared counts; blocks without a class count for class 0.
@@ -153,20 +177,116 @@ impl<M: Memory> Pool<M> {
     /// `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
-        let find = || self.find();
-        // SAFETY: `local::with` passes the calling thread's cache.
-        let run = |cache: &Cache| unsafe { cache.own(|kept| kept.bins.get_mut(class).map(f)) };
-        local::with(self.shared.id, find, run).flatten()
+        let find = || self.find_cache();
+        // SAFETY: `with` passes the calling thread's cache, and `f`, which has only the bin, does not access it.
+        let run = |cache: &Cache| unsafe { cache.own(|contents| contents.bins.get_mut(class).map(f)) };
+        with(self.shared.id, find, run).flatten()
     }
 
     #[cold]
-    fn find(&self) -> Option<*const Cache> {
+    fn find_cache(&self) -> Option<*const Cache> {
         if !self.shared.process.is_this() {
             return None;
         }
         let home: Weak<Central<M>> = Arc::downgrade(&self.shared);
-        local::find(self.shared.id, home)
+        find(self.shared.id, home)
     }
+}
+
+/// A pool, as the threads that have a cache of it see it.
+pub(super) trait Home: Send + Sync {
+    /// Creates a cache for the calling thread.
+    fn admit(&self) -> Arc<Cache>;
+    /// Takes a cache's entries and counts when its thread ends.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread owns the cache and does not use it again.
+    unsafe fn retire(&self, cache: &Arc<Cache>);
+}
+
+/// The number of the first pool; 0 stands for no pool.
+pub(super) const FIRST: u64 = 1;
+
+/// Entries of the recent table.
+const RECENT_POOLS: usize = 8;
+
+/// This thread's caches of all pools.
+struct Local {
+    /// By their pools' numbers, ascending.
+    caches: Vec<(u64, Arc<Cache>, Weak<dyn Home>)>,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        forget();
+        for (_, cache, home) in self.caches.drain(..) {
+            if let Some(home) = home.upgrade() {
+                // A panic in a thread-local destructor would abort. `move`: if the last handle was dropped meanwhile, the pool is dropped here.
+                // SAFETY: the calling thread owns the caches in its `LOCAL`; this one was removed from it and is dropped here.
+                caught(move || unsafe { home.retire(&cache) });
+            }
+        }
+    }
+}
+
+thread_local! {
+    static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
+    /// By pool number modulo the size. Without a destructor, so an access needs no registration check.
+    // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
+    static RECENT: [Cell<(u64, *const Cache)>; RECENT_POOLS] = const { [const { Cell::new((0, ptr::null())) }; RECENT_POOLS] };
+}
+
+/// Runs `f` with this thread's cache of a pool that the caller holds, from the recent table or from `find`. `f` must not reenter this module.
+#[inline(always)]
+fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f: impl FnOnce(&Cache) -> R) -> Option<R> {
+    let (number, mut cache) = RECENT.with(|recent| recent[pool as usize % RECENT_POOLS].get());
+    if number != pool {
+        cache = find()?;
+    }
+    // SAFETY: the caller holds the pool, so the cache is in `LOCAL` while the thread runs. An ending thread first clears the recent table.
+    Some(f(unsafe { &*cache }))
+}
+
+/// As [`with`], from the recent table only.
+#[inline(always)]
+pub(super) fn recent<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
+    with(pool, || None, f)
+}
+
+/// Returns this thread's cache of a pool, created on first use, and enters it in the recent table. `None` if the thread is ending.
+fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
+    let look = |local: &UnsafeCell<Local>| {
+        // SAFETY: thread-local, without another reference: no call in here reenters.
+        let caches = unsafe { &mut (*local.get()).caches };
+        match caches.binary_search_by_key(&pool, |&(id, ..)| id) {
+            Ok(at) => Some(Arc::as_ptr(&caches[at].1)),
+            Err(_) => {
+                let cache = home.upgrade()?.admit();
+                let place = Arc::as_ptr(&cache);
+                caches.retain(|(_, _, home)| home.strong_count() > 0);
+                let at = caches.partition_point(|&(id, ..)| id < pool);
+                caches.insert(at, (pool, cache, home));
+                Some(place)
+            }
+        }
+    };
+    let cache = LOCAL.try_with(look).ok().flatten()?;
+    static WATCHED: Once = Once::new();
+    // Fast paths do not check for a fork.
+    // SAFETY: `forget_in_child` only stores to words of the thread.
+    WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
+    RECENT.with(|recent| recent[pool as usize % RECENT_POOLS].set((pool, cache)));
+    Some(cache)
+}
+
+/// In a forked child: the pools of the recent table are the parent's.
+extern "C" fn forget_in_child() {
+    forget();
+}
+
+fn forget() {
+    RECENT.with(|recent| recent.iter().for_each(|place| place.set((0, ptr::null()))));
 }
 
 #[cfg(test)]
@@ -200,7 +320,7 @@ mod tests {
             self.memory.alloc(layout, on)
         }
         unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-            // SAFETY: the caller's promise.
+            // SAFETY: the device allocated the block; the caller keeps the rest of its promises.
             unsafe { self.memory.free(block, uses) }
         }
         of_upstream!(memory);
@@ -243,13 +363,13 @@ mod tests {
         let (blocks, last) = ([(); 8].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
         drop(blocks);
         let class = pool.shared.class_of(last).expect("one of slabs");
-        let (older, moving) = pool.bin(class, |bin| pool.make_room(class, bin)).expect("a thread that runs");
+        let (older, transit) = pool.bin(class, |bin| pool.spill(class, bin)).expect("a thread that runs");
         assert!(!older.is_empty(), "it was full, and so was the central free list");
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
         let early = receiver.recv_timeout(Duration::from_millis(50));
-        pool.shared.share(class, older, 0, moving.expect("it is said"));
+        pool.shared.free_spilled(class, older, 0, transit.expect("it is said"));
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
         got.expect("all blocks were given back");
     }

@@ -12,7 +12,7 @@ use super::mapping::{Mapping, Place};
 use super::pager::Pages;
 use crate::backend::counters::Live;
 use crate::backend::{DeviceAddress, MemoryInfo};
-use crate::free_list::{FreeList, Shortage};
+use crate::first_fit::{FirstFit, Shortage};
 use crate::{Error, Result};
 
 /// The content of device memory before its first write and after its free.
@@ -39,7 +39,7 @@ pub(super) struct Arena {
 
 /// INVARIANT: while the lock is free, allocations and pages together do not exceed the capacity.
 struct Space {
-    free_list: FreeList,
+    free_list: FirstFit,
     pages: Pages,
     peak: u64,
 }
@@ -55,7 +55,7 @@ impl Arena {
         let padding = base.align_offset(ALIGN as usize);
         // SAFETY: `padding` is below `ALIGN`; the mapping is longer.
         let place = Place(unsafe { base.add(padding) });
-        let space = Mutex::new(Space { free_list: FreeList::new(capacity), pages: Pages::default(), peak: 0 });
+        let space = Mutex::new(Space { free_list: FirstFit::new(capacity), pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
     }
 

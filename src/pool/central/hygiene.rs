@@ -13,7 +13,7 @@ use crate::stream::Stream;
 use core::alloc::Layout;
 
 impl<M: Memory> Central<M> {
-    pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
+    pub fn with_contents(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
         match self.options.hygiene {
             Hygiene::DebugPoison | Hygiene::Leave => Ok(entry),
             Hygiene::Zero => self.clean(entry, layout, 0, on),
@@ -61,23 +61,23 @@ impl<M: Memory> Central<M> {
             || cleaned = clean(),
             |has_panicked| {
                 if has_panicked {
-                    self.refuse(&entry, layout);
+                    self.take_back(&entry, layout);
                 }
             },
         );
         match cleaned {
             Ok(ticket) => Ok(Entry { used: ticket.or(entry.used), ..entry }),
             Err(error) => {
-                self.refuse(&entry, layout);
+                self.take_back(&entry, layout);
                 Err(error)
             }
         }
     }
 
     /// The fill is not queued.
-    fn refuse(&self, entry: &Entry, layout: Layout) {
+    fn take_back(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
-            self.give_one(&Uses::from(entry.used), entry);
+            self.free_one(&Uses::from(entry.used), entry);
             return;
         }
         self.counts.misses.fetch_sub(1, Relaxed);

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Central, Entry, Idle, Moving};
+use super::{Central, Entry, Idle, InTransit};
 use crate::Result;
 use crate::backend::Block;
 use crate::memory::Memory;
@@ -18,7 +18,7 @@ use crate::pool::heap::{Base, Carved, PartId};
 use crate::pool::tag::Tag;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     rank: u32,
     offset: u64,
 }
@@ -31,17 +31,17 @@ struct Hole {
 }
 
 impl Hole {
-    fn fits(&self, at: Place, bytes: u64, align: u64) -> bool {
+    fn fits(&self, at: Position, bytes: u64, align: u64) -> bool {
         self.base.padding_bytes(at.offset, align).and_then(|padding| self.bytes.checked_sub(padding)).is_some_and(|usable| usable >= bytes)
     }
 }
 
 pub(crate) struct Compaction<'a, M: Memory> {
     central: &'a Central<M>,
-    places: HashMap<PartId, Place>,
-    holes: BTreeMap<Place, Hole>,
+    positions: HashMap<PartId, Position>,
+    holes: BTreeMap<Position, Hole>,
     slabs: usize,
-    _moving: Moving<'a, M>,
+    _transit: InTransit<'a, M>,
 }
 
 impl<M: Memory> Pool<M> {
@@ -56,11 +56,11 @@ impl<M: Memory> Pool<M> {
     /// `movable` are the blocks' tags. Flushes all thread caches first.
     pub(crate) fn compaction(&self, movable: impl IntoIterator<Item = u64>) -> Result<Compaction<'_, M>> {
         let central = self.here()?;
-        let moving = central.moving();
-        central.empty_caches();
+        let transit = central.start_transit();
+        central.flush_caches();
         central.collect();
         let movable: HashSet<PartId> = movable.into_iter().filter_map(|tag| Tag(tag).part()).collect();
-        let state = central.settled();
+        let state = central.lock_coalesced();
         let mut live: HashMap<u32, (bool, u64)> = HashMap::new();
         for (part, slab, _, bytes, is_free) in state.heap.parts() {
             let (has_fixed, taken) = live.entry(slab).or_default();
@@ -72,39 +72,39 @@ impl<M: Memory> Pool<M> {
         let mut order: Vec<u32> = live.keys().copied().collect();
         order.sort_unstable_by_key(|slab| (Reverse(live.get(slab).copied()), *slab));
         let ranks: HashMap<u32, u32> = order.into_iter().zip(0..).collect();
-        let (mut places, mut holes) = (HashMap::new(), BTreeMap::new());
+        let (mut positions, mut holes) = (HashMap::new(), BTreeMap::new());
         for (part, slab, offset, bytes, is_free) in state.heap.parts() {
             let Some(&rank) = ranks.get(&slab) else { continue };
-            let place = Place { rank, offset };
+            let position = Position { rank, offset };
             if is_free {
                 let Some(base) = state.heap.base(slab) else { continue };
-                holes.insert(place, Hole { part, slab, bytes, base });
+                holes.insert(position, Hole { part, slab, bytes, base });
             } else if movable.contains(&part) {
-                places.insert(part, place);
+                positions.insert(part, position);
             }
         }
         let slabs = state.slabs.iter().flatten().count();
         drop(state);
-        Ok(Compaction { central, places, holes, slabs, _moving: moving })
+        Ok(Compaction { central, positions, holes, slabs, _transit: transit })
     }
 }
 
 impl<M: Memory> Compaction<'_, M> {
-    pub fn place(&self, tag: u64) -> Option<Place> {
-        self.places.get(&Tag(tag).part()?).copied()
+    pub fn position(&self, tag: u64) -> Option<Position> {
+        self.positions.get(&Tag(tag).part()?).copied()
     }
 
     /// Returns a block of the same layout nearer to the front, owned by the caller. Call it for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
-        let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
+        let (position, bytes, align) = (self.position(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
-            let (&at, _) = self.holes.range(..place).find(|(at, hole)| hole.fits(**at, bytes, align))?;
+            let (&at, _) = self.holes.range(..position).find(|(at, hole)| hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
             let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {
-                state.heap.give(taken.part, 0);
+                state.heap.coalesce(taken.part, 0);
                 continue;
             };
             let end = taken.offset + taken.size;
@@ -112,21 +112,22 @@ impl<M: Memory> Compaction<'_, M> {
                 self.holes.insert(at, Hole { part, bytes: taken.offset - at.offset, ..hole });
             }
             if let Some(part) = after {
-                self.holes.insert(Place { offset: end, ..at }, Hole { part, bytes: (at.offset + hole.bytes).saturating_sub(end), ..hole });
+                self.holes
+                    .insert(Position { offset: end, ..at }, Hole { part, bytes: (at.offset + hole.bytes).saturating_sub(end), ..hole });
             }
             let entry = self.central.entry(&taken, &slab.block);
             return Some(self.central.block(&entry, block.layout));
         }
     }
 
-    pub fn give(&self, block: &Block) {
+    pub fn free(&self, block: &Block) {
         let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
-        self.central.put_back(std::vec![(entry, UNDATED)]);
+        self.central.free_counted(std::vec![(entry, UNDATED)]);
     }
 
     /// Frees every empty slab; returns their number and bytes.
     pub fn finish(self) -> (u64, u64) {
-        let Self { central, slabs, _moving, .. } = self;
+        let Self { central, slabs, _transit, .. } = self;
         let bytes = central.trim(0, Duration::ZERO);
         let left = central.lock().slabs.iter().flatten().count();
         (slabs.saturating_sub(left) as u64, bytes)

@@ -3,10 +3,9 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::Central;
+use super::{Central, CentralList};
 use crate::memory::Memory;
 use crate::pool::cache::{Counted, Entry, Idle};
-use crate::pool::free_list::FreeList;
 use crate::pool::heap::PartId;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
@@ -53,7 +52,7 @@ impl<M: Memory> Central<M> {
         let live = requests + outside - returns;
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
-        let state = self.settled();
+        let state = self.lock_coalesced();
         // Under the lock: direct blocks count within their reservation.
         let direct = self.counts.requested.load(Relaxed);
         state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
@@ -71,7 +70,7 @@ impl<M: Memory> Central<M> {
             reserved_peak: state.peak.max(state.reserved),
             slabs: state.slabs.iter().flatten().count() as u64,
             free_bytes: state.heap.free(),
-            free_blocks: state.heap.pieces(),
+            free_blocks: state.heap.free_parts(),
             largest_free: state.heap.largest(),
             cached_bytes,
             largest_cached: cached.largest.min(cached_bytes),
@@ -94,8 +93,8 @@ impl<M: Memory> Central<M> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = Sums { classes: self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone(), cached: Cached::default() };
         for cache in &caches.all {
-            cache.ask(|kept| {
-                for (sum, bin) in sums.classes.iter_mut().zip(&kept.bins) {
+            cache.ask(|contents| {
+                for (sum, bin) in sums.classes.iter_mut().zip(&contents.bins) {
                     sum.add(&bin.counted());
                     bin.entries.iter().for_each(|entry| sums.cached.add(&entry.idle));
                 }
@@ -105,7 +104,7 @@ impl<M: Memory> Central<M> {
     }
 
     fn listed(&self) -> impl Iterator<Item = Idle> {
-        self.free_lists.iter().filter(|list| list.has_some()).flat_map(FreeList::read)
+        self.central_lists.iter().filter(|list| list.has_some()).flat_map(CentralList::read)
     }
 
     pub fn snapshot(&self) -> Vec<SlabView> {
@@ -113,7 +112,7 @@ impl<M: Memory> Central<M> {
         let part = |idle: &Idle| Tag(idle.tag).part();
         let (mut entries, mut cached, mut pending): (Vec<Entry>, HashSet<PartId>, HashSet<PartId>) = Default::default();
         for cache in caches {
-            cache.ask(|kept| entries.extend(kept.bins.iter().flat_map(|bin| &bin.entries)));
+            cache.ask(|contents| entries.extend(contents.bins.iter().flat_map(|bin| &bin.entries)));
         }
         // Without a lock: calls the backend.
         let backend = self.memory.backend();
@@ -122,7 +121,7 @@ impl<M: Memory> Central<M> {
             if is_pending { pending.extend(part(idle)) } else { cached.extend(part(idle)) }
         }
         cached.extend(self.listed().filter_map(|idle| part(&idle)));
-        let state = self.settled();
+        let state = self.lock_coalesced();
         pending.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
         let mut views: Vec<Option<SlabView>> = state
             .slabs

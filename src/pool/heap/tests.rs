@@ -19,7 +19,7 @@ fn check(heap: &Heap, slabs: &[u64]) {
         assert_eq!(end, slabs[slab as usize] / UNIT * UNIT, "slab {slab} is whole");
     }
     let holes = holes(heap);
-    assert_eq!((heap.free(), heap.pieces()), (holes.values().sum::<u64>(), holes.len() as u64));
+    assert_eq!((heap.free(), heap.free_parts()), (holes.values().sum::<u64>(), holes.len() as u64));
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
 }
 
@@ -27,7 +27,7 @@ fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     let usable = |((slab, offset), size): ((u32, u64), u64)| {
         let base = bases[slab as usize];
         let address = u64::from(base.units) * UNIT + offset;
-        let is_had = align <= u64::from(base.most) * UNIT;
+        let is_had = align <= u64::from(base.max_align) * UNIT;
         if is_had { size.saturating_sub(address.next_multiple_of(align) - address) } else { 0 }
     };
     holes(heap).into_iter().map(usable).max().unwrap_or(0)
@@ -38,13 +38,13 @@ fn settle(heap: &mut Heap) -> usize {
 }
 
 fn at(units: u32) -> Base {
-    Base { units, most: Base::TOP }
+    Base { units, max_align: Base::TOP }
 }
 
 fn random_takes_and_gives(far: usize) {
     let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
     // The last slab has two addresses that agree up to 1024 bytes.
-    let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, most: 4 }];
+    let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, max_align: 4 }];
     let mut heap = Heap::of(PARTS, far);
     for (slab, (&bytes, base)) in slabs.iter().zip(bases).enumerate() {
         assert!(heap.add(slab as u32, bytes, base));
@@ -74,7 +74,7 @@ fn random_takes_and_gives(far: usize) {
                     assert!(taken.size >= bytes && taken.size < bytes + UNIT);
                     let base = bases[taken.slab as usize];
                     let address = u64::from(base.units) * UNIT + taken.offset;
-                    assert!(address.is_multiple_of(align) && align <= u64::from(base.most) * UNIT, "{taken:?} at {align}");
+                    assert!(address.is_multiple_of(align) && align <= u64::from(base.max_align) * UNIT, "{taken:?} at {align}");
                     live.push(taken.part);
                 }
                 None => refused += 1,
@@ -115,11 +115,11 @@ fn deferred_coalescing_keeps_every_invariant() {
 
 #[test]
 fn part_numbers_stay_within_the_maximum() {
-    let mut heap = Heap::of(4, FAR);
+    let mut heap = Heap::of(4, DEFER_FROM);
     assert!(heap.add(0, 10 * UNIT, at(0)));
     let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];
     assert_eq!((heap.take(1, 1), heap.add(1, 10 * UNIT, at(0))), (None, false), "the table, two that are taken, and the rest");
-    heap.give(taken[1].part, 0);
+    heap.coalesce(taken[1].part, 0);
     assert_eq!(heap.take(1, 2 * UNIT), None, "the skipped unit, the part and the rest would be one number too many");
     assert_eq!(heap.take(1, 1).map(|taken| taken.offset), Some(UNIT));
     check(&heap, &[10 * UNIT]);
@@ -130,11 +130,50 @@ fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
     let mut heap = Heap::default();
     assert!(heap.add(0, 64 * UNIT, at(1)));
     let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();
-    assert_eq!((aligned.offset, heap.pieces(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
+    assert_eq!((aligned.offset, heap.free_parts(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
     let skipped = heap.take(15 * UNIT, UNIT).unwrap();
     assert_eq!(skipped.offset, 0, "the list that fits best");
-    heap.give(aligned.part, 0);
-    heap.give(skipped.part, 0);
+    heap.coalesce(aligned.part, 0);
+    heap.coalesce(skipped.part, 0);
     check(&heap, &[64 * UNIT]);
-    assert_eq!((heap.pieces(), heap.largest()), (1, 64 * UNIT));
+    assert_eq!((heap.free_parts(), heap.largest()), (1, 64 * UNIT));
+}
+
+#[test]
+fn lists_are_ordered_by_size_and_a_chosen_list_fits() {
+    fn least(list: usize) -> u32 {
+        let (octave, step) = (list / STEPS, (list % STEPS) as u32);
+        if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }
+    }
+    for list in 1..LISTS {
+        assert_eq!(list_of(least(list)), list);
+        assert_eq!(list_above(least(list)), Some(list));
+        assert_eq!(list_of(least(list) - 1), list - 1);
+    }
+    for size in (1..5000).chain((12..32).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
+        let own = list_of(size);
+        assert!(least(own) <= size);
+        match list_above(size) {
+            Some(fits) => assert!(least(fits) >= size && least(fits - 1) < size, "size {size}"),
+            None => assert!(own == LISTS - 1, "size {size}"),
+        }
+    }
+    assert_eq!((list_of(u32::MAX), list_above(u32::MAX)), (LISTS - 1, None));
+}
+
+#[test]
+fn each_part_is_halfway_and_due_exactly_once() {
+    let part = |index| PartId::from_index(index).expect("not 0");
+    let mut deferred = Deferred::default();
+    assert!(deferred.is_empty());
+    for number in 1..100 {
+        let due = deferred.pass(part(number), u64::from(number));
+        let before = |others: usize| number.checked_sub(others as u32).and_then(PartId::from_index);
+        assert_eq!((due.halfway, due.due.map(|(part, _)| part)), (before(OTHERS / 2), before(OTHERS)));
+        assert!(due.due.is_none_or(|(part, since)| part.index() as u64 == since), "with the time of its last use");
+    }
+    let mut left: std::vec::Vec<_> = core::iter::from_fn(|| deferred.take()).map(|(part, _)| part.index()).collect();
+    left.sort_unstable();
+    assert_eq!(left, (100 - OTHERS..100).collect::<std::vec::Vec<_>>());
+    assert!(deferred.is_empty());
 }

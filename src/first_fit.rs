@@ -1,9 +1,9 @@
-//! [`FreeList`]: first-fit allocation of offsets, with coalescing.
+//! [`FirstFit`]: first-fit allocation of offsets, with coalescing.
 
 use std::vec::Vec;
 
 /// INVARIANT: free blocks are ordered, not empty, and neither overlap nor touch; `free` is their sum.
-pub(crate) struct FreeList {
+pub(crate) struct FirstFit {
     /// Scanned by first fit; most calls change a block in place.
     blocks: Vec<FreeBlock>,
     free: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Shortage {
     pub largest: u64,
 }
 
-impl FreeList {
+impl FirstFit {
     pub fn new(total: u64) -> Self {
         Self { blocks: Vec::from([FreeBlock { offset: 0, size: total }]), free: total }
     }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_first_fitting_block_is_allocated() {
-        let mut list = FreeList::new(100);
+        let mut list = FirstFit::new(100);
         assert_eq!([list.allocate(10, 1), list.allocate(30, 1), list.allocate(20, 1)], [Ok(0), Ok(10), Ok(40)]);
         list.release(10, 30);
         assert_eq!(list.allocate(31, 1), Ok(60));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn free_blocks_coalesce_with_both_neighbours() {
         for order in [[0, 1, 2], [0, 2, 1], [2, 1, 0], [1, 0, 2], [1, 2, 0], [2, 0, 1]] {
-            let mut list = FreeList::new(30);
+            let mut list = FirstFit::new(30);
             for _ in 0..3 {
                 list.allocate(10, 1).expect("room for three");
             }
@@ -149,7 +149,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
-        let (mut list, mut free) = (FreeList::new(TOTAL as u64), std::vec![true; TOTAL]);
+        let (mut list, mut free) = (FirstFit::new(TOTAL as u64), std::vec![true; TOTAL]);
         let mut live: Vec<(u64, u64)> = Vec::new();
         let (mut refused, mut coalesced) = (0, 0);
         for _ in 0..20_000 {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn padding_stays_free_and_a_shortage_has_the_aligned_maximum() {
-        let mut list = FreeList::new(256);
+        let mut list = FirstFit::new(256);
         assert_eq!(list.allocate(1, 1), Ok(0));
         assert_eq!(list.allocate(64, 128), Ok(128));
         assert_eq!(list.free(), 191);

@@ -1,0 +1,446 @@
+//! Serves requests that no cache serves: decides when to allocate from the upstream memory, and what to try before and after.
+//!
+//! [`Central::find`] tries these ways in order, cheapest first. Each costs more, to this thread or to others, than the ones before it:
+//!
+//! | | way | cost; why not earlier |
+//! |---|---|---|
+//! | 1 | a free part of the heap, best fit | one lock |
+//! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
+//! | 3 | grow: a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 4: a shorter part would waste what growth can still provide. Before 5: emptied caches cost all threads their hits |
+//! | 4 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
+//! | 5 | flush all thread caches and central lists; any part that fits | every thread misses afterwards |
+//! | 6 | free the slabs that have been empty longest, as many as the limit needs; grow, or any part that fits | upstream frees |
+//! | 7 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
+//! | 8 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
+//! | 9 | the out-of-memory callback, then 5 to 8 again | the user's code |
+//!
+//! A caller that must not wait (a cache of another pool, for example) stops after 7. A request above the limit tries nothing. Each way may find memory
+//! that another thread made available meanwhile, so each ends with a search of the heap.
+//!
+//! After a failure nothing is reserved and no lock is held: [`Reservation`] takes the bytes back when the upstream memory refuses or panics.
+
+use core::alloc::Layout;
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::boxed::Box;
+use std::time::Instant;
+
+use super::{Central, Growth, InTransit, Slab};
+use crate::backend::panic::both;
+use crate::backend::{Block, Uses};
+use crate::error::{LimitOf, Unavailable};
+use crate::memory::{Memory, Origin};
+use crate::pool::cache::{Entry, UNDATED};
+use crate::pool::heap::{Base, UNIT};
+use crate::pool::tag::Tag;
+use crate::stream::Stream;
+use crate::trace::{event, span};
+use crate::{Error, Result};
+
+/// The unit of slab sizes, unless slabs are shorter.
+const GRAIN: u64 = 2 << 20;
+
+thread_local! {
+    static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    /// Upstream allocations of pools that this thread is in.
+    static GROWING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns whether this thread is in a pool's upstream allocation, for which another thread may wait.
+pub(super) fn is_growing() -> bool {
+    GROWING.get() > 0
+}
+
+/// A request that slabs serve.
+#[derive(Clone, Copy)]
+pub(in crate::pool) struct Request {
+    /// The block of its class.
+    pub class_bytes: u64,
+    /// The requested bytes, which suffice if no larger part is free.
+    pub bytes: u64,
+    pub align: u64,
+}
+
+/// What the upstream memory, or the limit, had free when it refused.
+#[derive(Clone, Copy, Default)]
+struct Refusal {
+    free: u64,
+    largest: u64,
+}
+
+impl Refusal {
+    /// Returns the figures of an error that frees may cure, or the error.
+    fn of(error: Error) -> Result<Self> {
+        match error {
+            Error::OutOfMemory { free, largest, .. } => Ok(Self { free, largest }),
+            Error::Limit { used, limit, .. } => {
+                let left = limit.saturating_sub(used);
+                Ok(Self { free: left, largest: left })
+            }
+            Error::Map { .. } => Ok(Self::default()),
+            error => Err(error),
+        }
+    }
+}
+
+impl<M: Memory> Central<M> {
+    /// Returns a part of the class, or a shorter one that suffices. If `waits`, may wait for frees and call the out-of-memory callback.
+    pub fn find(&self, request: &Request, waits: bool) -> Result<Entry> {
+        self.take(request.class_bytes, request.align).map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
+    }
+
+    /// Ways 2 to 9.
+    #[cold]
+    fn grow_or_reclaim(&self, request: &Request, waits: bool) -> Result<Entry> {
+        let Request { class_bytes, bytes, align } = *request;
+        let refusal = Cell::new(Refusal::default());
+        if bytes > self.options.limit {
+            return Err(self.out_of_slabs(request, refusal.get()));
+        }
+        // Read before the first search: a transfer that ends after it is news.
+        let seen = self.progress_by_others(None);
+        let grow = || self.grow(request, &refusal);
+        let fits = || self.take(class_bytes, align).or_else(|| self.take(bytes, align));
+        let grow_or_fit = || grow().map(|found| found.or_else(fits));
+        if self.collect()
+            && let Some(entry) = self.take(class_bytes, align)
+        {
+            return Ok(entry);
+        }
+        if let Some(entry) = grow()? {
+            return Ok(entry);
+        }
+        if bytes < class_bytes
+            && let Some(entry) = self.take(bytes, align)
+        {
+            return Ok(entry);
+        }
+        self.flush_caches();
+        if let Some(entry) = fits() {
+            return Ok(entry);
+        }
+        for keep in [self.options.limit.saturating_sub(class_bytes.next_multiple_of(self.grain())), 0] {
+            // A trim also returns complete pending frees to the heap, so its result of 0 does not end the search.
+            let found = if self.trim_flushed(keep, Duration::ZERO) > 0 { grow_or_fit()? } else { fits() };
+            if let Some(entry) = found {
+                return Ok(entry);
+            }
+        }
+        if waits {
+            let again = || match fits() {
+                None => {
+                    self.trim(0, Duration::ZERO);
+                    grow_or_fit()
+                }
+                found => Ok(found),
+            };
+            if let Some(entry) = self.wait(None, seen, &again)? {
+                return Ok(entry);
+            }
+            let seen = self.progress_by_others(None);
+            if self.call_back(bytes) {
+                // The callback's frees are in this thread's cache.
+                if self.flush_caches() == 0 {
+                    self.collect();
+                }
+                if let Some(entry) = again()? {
+                    return Ok(entry);
+                }
+                if let Some(entry) = self.wait(None, seen, &again)? {
+                    return Ok(entry);
+                }
+            }
+        }
+        Err(self.out_of_slabs(request, refusal.get()))
+    }
+
+    #[cold]
+    fn out_of_slabs(&self, request: &Request, refusal: Refusal) -> Error {
+        let (requested, limit) = (request.bytes, self.options.limit);
+        let (reserved, idle, in_heap) = {
+            let state = self.lock_coalesced();
+            (state.reserved, state.heap.free(), state.heap.largest_at(request.align))
+        };
+        event!(warn, requested, reserved, limit, "out of memory");
+        if requested > limit {
+            return Error::Limit { of: LimitOf::Memory, requested, used: reserved, limit };
+        }
+        let left = limit - reserved;
+        let largest = in_heap.max(refusal.largest.min(left));
+        let limit = (requested > left).then(|| [reserved - idle, limit]);
+        Error::OutOfMemory { requested, free: idle + refusal.free.min(left), largest, limit, unavailable: self.unavailable() }
+    }
+
+    /// Serves a request outside the slabs: one whose size or alignment exceeds theirs, or of a pool that is not enabled. The ways are those of
+    /// [`find`](Self::find) without a heap: allocate; free empty slabs, as many as the limit needs, then all; wait; call back.
+    #[cold]
+    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
+        let block = self.allocate_or_reclaim(layout, on, waits)?;
+        self.with_contents(self.register_direct(block, layout.size() as u64), layout, on)
+    }
+
+    fn allocate_or_reclaim(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
+        let (requested, limit) = (layout.size() as u64, self.options.limit);
+        let (refusal, seen) = (Cell::new(Refusal::default()), self.progress_by_others(None));
+        let try_now = || Ok(self.upstream(requested, layout.align(), on, &refusal)?.map(|(block, _)| block));
+        let after_trim = |keep| {
+            self.trim(keep, Duration::ZERO);
+            try_now()
+        };
+        if let Some(block) = try_now()? {
+            return Ok(block);
+        }
+        if requested <= limit {
+            for keep in [limit - requested, 0] {
+                if let Some(block) = after_trim(keep)? {
+                    return Ok(block);
+                }
+            }
+            if waits {
+                let again = || after_trim(0);
+                if let Some(block) = self.wait(None, seen, &again)? {
+                    return Ok(block);
+                }
+                let seen = self.progress_by_others(None);
+                if self.call_back(requested) {
+                    if let Some(block) = again()? {
+                        return Ok(block);
+                    }
+                    if let Some(block) = self.wait(None, seen, &again)? {
+                        return Ok(block);
+                    }
+                }
+            }
+        }
+        let used = self.lock().reserved;
+        event!(warn, requested, reserved = used, limit, "out of memory");
+        if requested > limit {
+            return Err(Error::Limit { of: LimitOf::Memory, requested, used, limit });
+        }
+        let Refusal { free, largest } = refusal.get();
+        let limit = (requested > limit - used).then_some([used, limit]);
+        Err(Error::OutOfMemory { requested, free, largest, limit, unavailable: self.unavailable() })
+    }
+
+    /// Registers and counts a block that the upstream memory serves outside the slabs.
+    fn register_direct(&self, mut block: Block, requested: u64) -> Entry {
+        self.lock().direct.insert(block.address(), block.tag);
+        block.tag = Tag::direct(&block).0;
+        self.counts.misses.fetch_add(1, Relaxed);
+        self.counts.requested.fetch_add(requested, Relaxed);
+        Entry::of(&block, block.ready)
+    }
+
+    /// Returns whether the callback freed memory; false inside one.
+    fn call_back(&self, requested: u64) -> bool {
+        struct Reset;
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                IS_IN_CALLBACK.set(false);
+            }
+        }
+        let Some(callback) = &self.options.out_of_memory else { return false };
+        if IS_IN_CALLBACK.replace(true) {
+            return false;
+        }
+        let _reset = Reset;
+        callback(requested)
+    }
+
+    /// Returns the memory that a failed request could neither reach nor await.
+    fn unavailable(&self) -> Option<Box<Unavailable>> {
+        let caches = self.unreachable_caches();
+        let state = self.lock();
+        let found = match state.growing.first() {
+            _ if caches > 0 => Unavailable::Caches { bytes: state.heap.total() - state.heap.free(), caches },
+            Some(growth) => Unavailable::Allocation { bytes: growth.bytes, age: growth.begun.elapsed() },
+            None => return None,
+        };
+        Some(Box::new(found))
+    }
+
+    fn grain(&self) -> u64 {
+        if self.options.slab < GRAIN { UNIT } else { GRAIN }
+    }
+
+    /// Allocates a slab and returns a part of it. `None` if the limit or the upstream memory refuses; sets `refusal` then.
+    ///
+    /// Tries three lengths: the usual slab, which serves later requests too; the block of the class, in whole grains; the requested bytes, in whole
+    /// units. Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the
+    /// request gets a direct block of its own length.
+    fn grow(&self, request: &Request, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
+        let Request { class_bytes, bytes: requested, align } = *request;
+        let grain = self.grain();
+        let usual = self.options.slab.max(class_bytes).next_multiple_of(grain);
+        let mut tried = 0;
+        for bytes in [usual, class_bytes.next_multiple_of(grain), requested.max(1).next_multiple_of(UNIT)] {
+            if bytes == tried {
+                continue;
+            }
+            tried = bytes;
+            let part = if bytes < class_bytes { requested } else { class_bytes };
+            // A slab that fits the part at any offset needs no alignment, for which a driver may allocate more.
+            let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
+            let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refusal));
+            let slab = match slab(bytes, slab_align) {
+                Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
+                outcome => outcome,
+            };
+            // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
+            if let Some((block, _reservation)) = slab? {
+                return self.add_slab(block, part, align);
+            }
+        }
+        if refusal.get().largest < requested || requested.is_multiple_of(UNIT) {
+            return Ok(None);
+        }
+        match self.upstream(requested, align as usize, None, refusal) {
+            Err(Error::Align { .. }) => Ok(None),
+            outcome => Ok(outcome?.map(|(block, _reservation)| self.register_direct(block, requested))),
+        }
+    }
+
+    /// Adds a slab to the heap and takes a part of it under the same lock, before other threads can. Waits until the slab is ready. If that fails, or
+    /// the heap has no part number left, frees the slab.
+    fn add_slab(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
+        if let Some(ready) = block.ready {
+            let mut waited = Ok(true);
+            let free = || self.free_slab(Block { ..block }, &Uses::of(ready));
+            both(
+                || waited = self.memory.backend().wait(ready, None),
+                |has_panicked| {
+                    if has_panicked {
+                        free()
+                    }
+                },
+            );
+            if let Err(error) = waited {
+                free();
+                return Err(error);
+            }
+        }
+        let length = block.layout.size() as u64;
+        let base = Base::of(&block);
+        let slab = Slab { block, last_use: 0 };
+        let mut state = self.lock();
+        let number = state.vacant.first().map_or(state.slabs.len(), |&number| number as usize);
+        if !state.heap.add(number as u32, length, base) {
+            drop(state);
+            self.free_slab(slab.block, &Uses::NONE);
+            return Ok(None);
+        }
+        match state.slabs.get_mut(number) {
+            Some(place) => *place = Some(slab),
+            None => state.slabs.push(Some(slab)),
+        }
+        state.vacant.pop_first();
+        self.note_progress();
+        Ok(self.take_from(&mut state, bytes, align))
+    }
+
+    /// Allocates a block, or sets `refusal`. Errors that frees cannot cure are returned. Other threads wait for the memory while the [`Reservation`]
+    /// lives.
+    fn upstream(
+        &self,
+        bytes: u64,
+        align: usize,
+        on: Option<&Stream>,
+        refusal: &Cell<Refusal>,
+    ) -> Result<Option<(Block, Reservation<'_, M>)>> {
+        let Some(mut reservation) = self.reserve(bytes) else {
+            let left = self.options.limit - self.lock().reserved;
+            refusal.set(Refusal { free: left, largest: left });
+            return Ok(None);
+        };
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
+        let _span = span!("upstream allocation", bytes = bytes);
+        match self.call_upstream(|memory| memory.alloc(layout, on)) {
+            Ok(block) => {
+                reservation.has_block = true;
+                self.counts.allocations.fetch_add(1, Relaxed);
+                Ok(Some((block, reservation)))
+            }
+            Err(error) => {
+                refusal.set(Refusal::of(error)?);
+                Ok(None)
+            }
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> Option<Reservation<'_, M>> {
+        let begun = Instant::now();
+        let mut state = self.lock();
+        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
+            state.refusals += 1;
+            return None;
+        };
+        state.reserved = sum;
+        state.in_transit += 1;
+        let number = state.growths;
+        state.growths += 1;
+        state.growing.push(Growth { number, bytes, begun });
+        GROWING.set(GROWING.get() + 1);
+        Some(Reservation { bytes, sum, number, refusals: state.refusals, has_block: false, transit: InTransit(self) })
+    }
+
+    /// Reserves slab space for all of `count` blocks, or for none: takes them all, and returns them to the heap.
+    pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
+        let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
+        let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;
+        // Whole units: each block gets its place in a slab.
+        let class_bytes = self.class_bytes(class, bytes).next_multiple_of(UNIT);
+        let request = Request { class_bytes, bytes: class_bytes, align: self.min_align as u64 };
+        let before = self.lock().reserved;
+        let entries = RefCell::new(std::vec::Vec::new());
+        let mut outcome = Ok(());
+        let take = || {
+            outcome = (0..count).try_for_each(|_| {
+                let entry = self.find(&request, true)?;
+                entries.borrow_mut().push((entry, UNDATED));
+                Ok(())
+            });
+        };
+        // Also after a panic of the upstream memory: the blocks so far go back, and their slabs too.
+        both(take, |_| {
+            let entries = entries.take();
+            let is_whole = entries.len() == count;
+            self.free(entries);
+            if !is_whole {
+                self.trim_flushed(before, Duration::ZERO);
+            }
+        });
+        outcome
+    }
+}
+
+/// Bytes that an upstream allocation reserves. They stay reserved if it succeeds, until the block is freed. While it lives, waiting requests wait.
+struct Reservation<'a, M: Memory> {
+    bytes: u64,
+    /// The reserved bytes of the pool with this reservation, for the high-water mark.
+    sum: u64,
+    /// Of its [`Growth`].
+    number: u64,
+    /// The refusals before it.
+    refusals: u64,
+    has_block: bool,
+    transit: InTransit<'a, M>,
+}
+
+impl<M: Memory> Drop for Reservation<'_, M> {
+    fn drop(&mut self) {
+        GROWING.set(GROWING.get() - 1);
+        let mut state = self.transit.0.lock();
+        state.growing.retain(|growth| growth.number != self.number);
+        if self.has_block {
+            state.peak = state.peak.max(self.sum);
+            return;
+        }
+        state.reserved -= self.bytes;
+        // The bytes may have refused another request, which now succeeds.
+        if state.refusals != self.refusals {
+            self.transit.0.note_progress();
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Makes memory available that is free but out of reach: completes pending frees, flushes thread caches, frees empty slabs, and waits.
+//!
+//! # How a request waits without missing memory
+//!
+//! A request that fails must be sure that no memory could have served it. Memory can be on its way: a thread that spills its cache holds blocks on its
+//! stack, and an upstream allocation holds reserved bytes. Two counters make this visible:
+//!
+//! - [`State::in_transit`](super::State): threads that hold such memory now. A thread counts itself before it takes the memory, with the guard
+//!   [`InTransit`], and leaves after the memory is in its new place. A waiting request does not end while it is above 0.
+//! - `progress`: transfers that have ended. A thread counts a transfer before its guard's drop. A waiting request reads the count before it searches;
+//!   after a failed search it reads `in_transit` and then the count again. If the first is 0 and the second unchanged, it has missed nothing. Swapped
+//!   reads would miss a transfer that ends between them.
+//!
+//! A thread that takes blocks from a central list puts them into its own cache and holds no guard: it counts before the shorter list is visible
+//! (`CentralList::take`), so a flush that passed this cache before, and then finds the list empty, finds the count changed.
+//!
+//! A request's own transfers are no news to it. So each thread also counts its transfers in [`OWN`], and
+//! [`progress_by_others`](Central::progress_by_others) is the difference, which changes exactly with the transfers of other threads.
+//!
+//! # How long
+//!
+//! Up to the patience for pending frees, transfers, and kernels that defer frees. Beyond it, up to the growth patience, for upstream allocations that
+//! other threads began within the patience: a slab that the driver is mapping is better than a failure. A thread inside an upstream allocation does
+//! not wait for others' allocations, because theirs may wait for it. The bound remains necessary: the upstream memory's `alloc` may itself wait for
+//! this thread, which no pool can detect.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use core::{iter, mem, ptr};
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
+use std::thread as os_thread;
+use std::time::Instant;
+use std::vec::Vec;
+
+use super::growth::is_growing;
+use super::{Central, Slab, State, take_all};
+use crate::Result;
+use crate::backend::panic::each;
+use crate::backend::{Block, Ticket, Uses};
+use crate::barrier::{Barrier, System};
+use crate::memory::Memory;
+use crate::monotonic::nanoseconds;
+use crate::pool::cache::{Entry, UNDATED};
+use crate::pool::thread;
+use crate::trace::{event, span};
+
+/// The time between two polls of a waiting request.
+const POLL: Duration = Duration::from_micros(50);
+
+thread_local! {
+    /// This thread's transfers, of all pools.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts its thread in [`State::in_transit`] while it lives.
+pub(in crate::pool) struct InTransit<'a, M: Memory>(pub(super) &'a Central<M>);
+
+impl<M: Memory> InTransit<'_, M> {
+    /// Ends under the lock that the caller holds.
+    pub(super) fn end(self, state: &mut State) {
+        state.in_transit -= 1;
+        mem::forget(self);
+    }
+}
+
+impl<M: Memory> Drop for InTransit<'_, M> {
+    fn drop(&mut self) {
+        self.0.lock().in_transit -= 1;
+    }
+}
+
+impl<M: Memory> Central<M> {
+    /// This thread may take memory out of others' reach; it [counts](Self::note_progress) each transfer before the guard's drop.
+    pub fn start_transit(&self) -> InTransit<'_, M> {
+        self.lock().in_transit += 1;
+        InTransit(self)
+    }
+
+    /// Counts a transfer. Relaxed: the lock that the guard's drop takes, or the central list's length, publishes the count.
+    pub(super) fn note_progress(&self) {
+        self.progress.fetch_add(1, Relaxed);
+        OWN.set(OWN.get().wrapping_add(1));
+    }
+
+    /// A number that changes only when another thread transfers memory, here or in the other pool.
+    pub fn progress_by_others(&self, other: Option<&Self>) -> u64 {
+        let count = |pool: &Self| pool.progress.load(Relaxed);
+        count(self).wrapping_add(other.map_or(0, count)).wrapping_sub(OWN.get())
+    }
+
+    /// If the upstream memory is a pool, its transfers do not count here.
+    pub(super) fn call_upstream<R>(&self, call: impl FnOnce(&M) -> R) -> R {
+        let own = OWN.get();
+        let result = call(&self.memory);
+        OWN.set(own);
+        result
+    }
+
+    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` at the end of the patience,
+    /// or if nothing is left to wait for. `seen` is [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
+    pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: &dyn Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+        let (begun, is_awaited) = (Instant::now(), is_growing());
+        let mut last_growths = [None; 2];
+        loop {
+            let elapsed = begun.elapsed();
+            let is_late = elapsed >= self.options.patience;
+            let is_too_late = elapsed >= self.options.patience.saturating_add(self.options.growth_patience);
+            let (mut is_something_left, mut has_come) = (false, false);
+            for (pool, last) in iter::once(self).chain(other).zip(&mut last_growths) {
+                let (freeable, is_deferred) = pool.freeable_slabs();
+                is_something_left |= match is_late {
+                    true => !is_awaited && !is_too_late && pool.is_growing_before(*last.get_or_insert_with(|| pool.lock().growths)),
+                    false => is_deferred || pool.has_memory_on_its_way(),
+                };
+                has_come |= !freeable.is_empty();
+                has_come |= pool.collect();
+            }
+            let progress = self.progress_by_others(other);
+            if has_come || progress != seen {
+                seen = progress;
+                if let Some(found) = again()? {
+                    return Ok(Some(found));
+                }
+                if !is_late {
+                    continue;
+                }
+            }
+            // A failed use is reported elsewhere.
+            if !is_something_left {
+                return Ok(None);
+            }
+            os_thread::sleep(POLL);
+        }
+    }
+
+    fn has_memory_on_its_way(&self) -> bool {
+        let state = self.lock();
+        !state.pending.is_empty() || !state.freed_upstream.is_empty() || state.in_transit > 0
+    }
+
+    fn is_growing_before(&self, growth: u64) -> bool {
+        self.lock().growing.iter().any(|other| other.number < growth)
+    }
+
+    /// Frees entries and releases reservations whose uses are complete; returns whether there were any.
+    ///
+    /// Polls the backend without the lock, so the pending frees that it polls are a copy. Those that another thread adds or completes meanwhile are
+    /// judged by the same set of complete tickets, which stays true: a complete ticket never becomes incomplete.
+    pub(super) fn collect(&self) -> bool {
+        let (polled, freed, _transit): (HashSet<Ticket>, _, _) = {
+            let mut state = self.lock();
+            // Taken out, because `is_deferred` is a call of the backend: meanwhile this thread counts as in transit.
+            let freed = mem::take(&mut state.freed_upstream);
+            state.in_transit += u32::from(!freed.is_empty());
+            let transit = if freed.is_empty() { None } else { Some(InTransit(self)) };
+            let uses = state.pending.iter().map(|(uses, _)| uses).chain(freed.iter().map(|(uses, _)| uses));
+            (uses.flat_map(Uses::iter).collect(), freed, transit)
+        };
+        if polled.is_empty() && freed.is_empty() {
+            return false;
+        }
+        let backend = self.memory.backend();
+        let complete: HashSet<Ticket> = polled.into_iter().filter(|&ticket| backend.is_complete(ticket)).collect();
+        let is_over = |uses: &Uses| uses.iter().all(|ticket| complete.contains(&ticket));
+        let (gone, left): (Vec<_>, Vec<_>) = freed.into_iter().partition(|(uses, block)| is_over(uses) && !backend.is_deferred(block));
+        let mut state = self.lock();
+        let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
+        state.pending = open;
+        let emptied = state.free_all(over.iter().map(|(_, entry)| (entry, UNDATED)));
+        state.freed_upstream.extend(left);
+        state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
+        let has_moved = !over.is_empty() || !gone.is_empty();
+        if has_moved {
+            self.note_progress();
+        }
+        drop(state);
+        self.date(&emptied);
+        has_moved
+    }
+
+    /// Moves all blocks of thread caches and central lists to the heap; returns their number.
+    pub(super) fn flush_caches(&self) -> usize {
+        if self.options.is_exact {
+            return 0;
+        }
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        let _transit = self.start_transit();
+        let own = thread::recent(self.id, ptr::from_ref);
+        let mut entries: Vec<(Entry, u64)> = Vec::new();
+        for cache in &caches {
+            entries.extend(match own == Some(Arc::as_ptr(cache)) {
+                // SAFETY: the calling thread's cache, which no caller up the stack accesses.
+                true => unsafe { cache.own(take_all) },
+                false => cache.ask(take_all).unwrap_or_default(),
+            });
+        }
+        // Central lists last: they include blocks that threads spill there meanwhile.
+        for list in self.central_lists.iter().filter(|list| list.has_some()) {
+            let mut listed = Vec::new();
+            let since = list.take(usize::MAX, &mut listed, || ());
+            entries.extend(listed.into_iter().map(|entry| (entry, since)));
+        }
+        let count = entries.len();
+        self.free_counted(entries);
+        count
+    }
+
+    /// Returns the number of other threads' caches, if the system call that grants access to them fails: then [`flush_caches`](Self::flush_caches)
+    /// leaves their blocks there.
+    pub(super) fn unreachable_caches(&self) -> u64 {
+        if self.options.is_exact || System::seldom() {
+            return 0;
+        }
+        let own = thread::recent(self.id, ptr::from_ref);
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        caches.all.iter().filter(|cache| own != Some(Arc::as_ptr(cache))).count() as u64
+    }
+
+    /// The time since which the longest idle slab is empty.
+    pub fn idle_since(&self) -> Option<u64> {
+        self.lock_coalesced().empty_slabs().map(|(_, slab)| slab.last_use).min()
+    }
+
+    /// Frees empty slabs last used at least `age` ago, longest ago first, while more than `keep` bytes are reserved; returns their bytes. Flushes all
+    /// caches first.
+    pub fn trim(&self, keep: u64, age: Duration) -> u64 {
+        let _transit = self.start_transit();
+        self.flush_caches();
+        self.trim_flushed(keep, age)
+    }
+
+    /// As [`trim`](Self::trim), without a flush.
+    pub(super) fn trim_flushed(&self, keep: u64, age: Duration) -> u64 {
+        let (_transit, _span) = (self.start_transit(), span!("trim", keep = keep));
+        self.collect();
+        let now = (self.options.clock)();
+        let (freeable, _) = self.freeable_slabs();
+        let gone = {
+            // A slab in `freeable` may have been taken since: only those that are still empty are removed, under one lock.
+            let mut state = self.lock_coalesced();
+            let mut empty: Vec<(u64, u32)> = state
+                .empty_slabs()
+                .filter(|(number, slab)| freeable.contains(number) && now.saturating_sub(slab.last_use) >= nanoseconds(age))
+                .map(|(number, slab)| (slab.last_use, number))
+                .collect();
+            empty.sort_unstable();
+            let State { heap, slabs, vacant, reserved, .. } = &mut *state;
+            let mut left = *reserved;
+            let mut chosen: Vec<u32> = Vec::new();
+            for (_, slab) in empty {
+                if left <= keep {
+                    break;
+                }
+                left -= slabs.get(slab as usize).and_then(Option::as_ref).map_or(0, |slab| slab.block.layout.size() as u64);
+                chosen.push(slab);
+            }
+            let wanted: HashSet<u32> = chosen.iter().copied().collect();
+            heap.remove_empty(|slab| wanted.contains(&slab));
+            vacant.extend(&chosen);
+            chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
+        };
+        let mut bytes = 0;
+        each(gone, |slab| {
+            bytes += slab.block.layout.size() as u64;
+            self.free_slab(slab.block, &Uses::NONE);
+        });
+        event!(debug, bytes, "trimmed");
+        bytes
+    }
+
+    /// Returns the empty slabs whose free the backend would not defer, and whether others exist. Calls the backend without the lock.
+    fn freeable_slabs(&self) -> (HashSet<u32>, bool) {
+        let backend = self.memory.backend();
+        let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
+        let empty: Vec<(u32, Block)> = self.lock_coalesced().empty_slabs().map(empty).collect();
+        let count = empty.len();
+        let freeable: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.defers_free(block)).map(|(number, _)| number).collect();
+        let has_deferred = freeable.len() < count;
+        (freeable, has_deferred)
+    }
+}
