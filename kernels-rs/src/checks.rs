@@ -17,14 +17,15 @@ const LONGEST_NS: u64 = 90_000_000_000;
 ///
 /// # Safety
 ///
-/// Two words at the address are live until this returns.
+/// Two words at the address are live until this returns, and accessed elsewhere only as words.
 #[inline(always)]
 pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePointer<[u64; 2]>) {
     let Some(place) = machine.at(words.address(), 2 * size_of::<M::Word>() as u64, align_of::<M::Word>() as u64) else { return };
     if lanes.lane() != 0 {
         return;
     }
-    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+    // SAFETY: `at` mapped the two words and aligned them to a word; the caller promises that they are live and accessed only as words until
+    // this returns.
     let [runs, leave] = unsafe { place.cast::<[M::Word; 2]>().as_ref() };
     // SYNC POINT: the kernel runs. Pairs with the host's acquire load.
     M::Word::publish_all([(runs, 1)]);
@@ -41,7 +42,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
 ///
 /// # Safety
 ///
-/// The bytes at the address are live until this returns, and not accessed elsewhere.
+/// The bytes at the address are initialised, live until this returns, and not accessed elsewhere; no other group runs this on them.
 #[inline(always)]
 pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: DevicePointer<u8>, count: u64) {
     let Some(first): Option<NonNull<u8>> = machine.at(bytes.address(), count, 1) else { return };
@@ -49,9 +50,10 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: live and this lane's, by the caller's promise.
+        // SAFETY: the caller promises that the byte is initialised, live and not accessed elsewhere; index `i` belongs to this lane alone.
         let value = unsafe { byte.read() };
-        // SAFETY: as above.
+        // SAFETY: the byte that was read above; the caller promises that it is live and not accessed elsewhere, and `i` is this lane's
+        // alone.
         unsafe { byte.write(value.wrapping_add(1)) };
         i += u64::from(L::WIDTH);
     }

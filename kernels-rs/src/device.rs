@@ -114,7 +114,7 @@ unsafe impl Lanes for Warp {
     fn sum(&self, mut value: u64) -> u64 {
         let mut distance = 16;
         while distance > 0 {
-            // SAFETY: as above.
+            // SAFETY: every lane calls `sum`, by the contract of `Lanes`, so every lane of the mask executes the shuffle.
             let (low, high) =
                 unsafe { (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP)) };
             value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
@@ -129,7 +129,7 @@ unsafe impl Lanes for Warp {
     }
     #[inline(always)]
     fn barrier(&self) {
-        // SAFETY: as in `broadcast`.
+        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`; an exited lane counts as arrived.
         unsafe { bar_warp_sync(ALL) };
     }
     #[inline(always)]
@@ -264,7 +264,8 @@ mod rustc {
         #[inline(always)]
         unsafe fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the caller's promise; relaxed at system scope.
+            // SAFETY: the reference keeps both words live, and the caller promises that the pair is aligned to 16 as `v2` requires; relaxed
+            // at system scope.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
@@ -272,7 +273,8 @@ mod rustc {
         }
         #[inline(always)]
         unsafe fn store_pair(pair: &[DeviceWord; 2], [low, high]: [u64; 2]) {
-            // SAFETY: as above.
+            // SAFETY: the reference keeps both words live, and the caller promises that the pair is aligned to 16 as `v2` requires; relaxed
+            // at system scope.
             unsafe {
                 asm!("st.relaxed.sys.v2.u64 [{}], {{{}, {}}};", in(reg64) pair.as_ptr(), in(reg64) low, in(reg64) high, options(nostack));
             }
@@ -297,7 +299,7 @@ mod rustc {
         }
         #[inline(always)]
         fn add_release(&self, value: u64) {
-            // SAFETY: as above.
+            // SAFETY: `self` is a live word in global memory, and the instruction accesses only this word.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
@@ -335,7 +337,7 @@ mod rust_cuda {
         }
         fn load_acquire(&self) -> u64 {
             let value;
-            // SAFETY: as above.
+            // SAFETY: loads the live word, and accesses nothing else.
             unsafe { asm!("ld.acquire.sys.u64 {}, [{}];", out(reg64) value, in(reg64) self.0.get(), options(nostack)) };
             value
         }
@@ -344,7 +346,7 @@ mod rust_cuda {
             unsafe { asm!("st.relaxed.sys.u64 [{}], {};", in(reg64) self.0.get(), in(reg64) value, options(nostack)) };
         }
         fn store_release(&self, value: u64) {
-            // SAFETY: as above.
+            // SAFETY: stores the live word; it lies in an `UnsafeCell`, so a store through `&self` is allowed.
             unsafe { asm!("st.release.sys.u64 [{}], {};", in(reg64) self.0.get(), in(reg64) value, options(nostack)) };
         }
         fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
@@ -367,7 +369,7 @@ mod rust_cuda {
     }
     pub fn groups() -> u64 {
         let groups: u32;
-        // SAFETY: as above.
+        // SAFETY: reads a special register.
         unsafe { asm!("mov.u32 {}, %nctaid.x;", out(reg32) groups, options(pure, nomem, nostack)) };
         u64::from(groups)
     }

@@ -47,7 +47,7 @@ pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(
     launch: &Launch,
     shared: DevicePointer<Aggregate<u64>>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent_aggregated` for this launch and these counters; both are passed on unchanged.
     unsafe { persistent_aggregated(machine, lanes, launch, shared.address(), &mut Handle::<true>) }
 }
 
@@ -58,6 +58,6 @@ pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(
 /// As [`persistent_paired`].
 #[inline(always)]
 pub unsafe fn echo_paired<M: Pairs, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent_paired` for this launch, which is passed on unchanged.
     unsafe { persistent_paired(machine, lanes, launch, &mut Handle::<true>) }
 }

@@ -70,12 +70,13 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
-    // SAFETY: as above; each index is one lane's of one group.
+    // SAFETY: the same whole piece of an aligned target; `each` gives an index to one lane of one group, and the caller promises no other
+    // access.
     let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
     move_each(lanes, whole, load_wide, store_wide);
     // SAFETY: past the whole pieces, below the byte count.
     let load = |index: u64| unsafe { source.add((whole * 16 + index) as usize).read() };
-    // SAFETY: as above; each index is one lane's of one group.
+    // SAFETY: past the whole pieces and below the byte count of the target; `each` gives an index to one lane of one group.
     let store = |index: u64, byte| unsafe { target.add((whole * 16 + index) as usize).write(byte) };
     move_each(lanes, bytes - whole * 16, load, store);
 }
@@ -105,7 +106,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
             unsafe { target.write(value) };
         }
         if after == 1 {
-            // SAFETY: as above, the last.
+            // SAFETY: the last word, below the count and outside all pieces.
             unsafe { target.add((count - 1) as usize).write(value) };
         }
     }
@@ -138,12 +139,13 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };
-    // SAFETY: as above; each index is one lane's of one group.
+    // SAFETY: the same whole piece of aligned sums; `each` gives an index to one lane of one group, and the caller promises no other
+    // access.
     let store_four = |index: u64, (a, b, c, d)| unsafe { wide_to.add(index as usize).write(Floats(a, b, c, d)) };
     move_each(lanes, whole, sum_of_four, store_four);
     // SAFETY: below the count, past the whole pieces.
     let sum = |index: u64| unsafe { left.add((whole * 4 + index) as usize).read() + right.add((whole * 4 + index) as usize).read() };
-    // SAFETY: as above; each index is one lane's of one group.
+    // SAFETY: below the count of sums, past the whole pieces; `each` gives an index to one lane of one group.
     let store = |index: u64, sum| unsafe { to.add((whole * 4 + index) as usize).write(sum) };
     move_each(lanes, count - whole * 4, sum, store);
 }

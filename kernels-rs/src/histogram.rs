@@ -99,7 +99,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     let bump = |position: usize, byte: u8| {
         // SAFETY: one of this lane's tables; a byte is below 256.
         let counter = unsafe { tables.add(position & (per_lane - 1)).cast::<u32>().add(byte as usize) };
-        // SAFETY: as above, initialised.
+        // SAFETY: `counter` is in one of this lane's tables, which are initialised and which no other lane accesses.
         unsafe { counter.write(counter.read().wrapping_add(1)) };
     };
     let words = data.cast::<u64>();
@@ -157,7 +157,7 @@ unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
             }
             table += 1;
         }
-        // SAFETY: as above.
+        // SAFETY: `bin` is below 256 and this lane's, so `total` is within `work` and no other lane accesses it.
         unsafe {
             let total = totals.cast::<u64>().add(bin);
             total.write(total.read().wrapping_add(sum));
@@ -232,11 +232,12 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
 ) {
     let (Some(data), Some(work)) = (machine.at(data.address(), length, 8), machine.at(work.address(), size_of::<Work>() as u64, 128))
     else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
     let mut handle = Handle { data, length, work: work.cast(), bytes: 0, checksum: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `persistent` requires of the launch; `handle` relies only on its further promises, for data and
+    // work.
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 

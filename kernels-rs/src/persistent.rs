@@ -101,10 +101,12 @@ enum Verdict {
 ///
 /// # Safety
 ///
-/// Rings and telemetry in the control block are live until this returns, with one host side and no other kernel.
+/// Every lane of the group calls this once, with an equal `launch`. The group's control block, and the rings and telemetry that it names,
+/// are live until this returns, and accessed by their protocols only, with one host side and no other kernel.
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises live rings with one host side and no other kernel, and that every lane calls this; `serve` requires that
+    // of indexed rings.
     unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
@@ -115,7 +117,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
 /// As [`persistent`].
 #[inline(always)]
 pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `serve` requires no more.
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
@@ -124,7 +126,8 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
 ///
 /// # Safety
 ///
-/// As [`persistent`], except that only the groups of this launch share the output ring and `shared`, which starts at the ring's first index.
+/// As [`persistent`], except that the groups of this launch share the output ring and `shared`, which starts at the ring's first index and
+/// is live until this returns. Nothing else produces into that ring or accesses `shared`.
 #[inline(always)]
 pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
     machine: &M,
@@ -133,7 +136,8 @@ pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Hand
     shared: u64,
     handler: &mut H,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`, and that only groups of this launch share the output ring and `shared`;
+    // `Aggregated` requires that.
     unsafe { serve::<M, L, H, Aggregated<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
 }
 
@@ -149,13 +153,13 @@ pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M
     launch: &Launch,
     handler: &mut H,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`, for paired rings; `serve` requires no more.
     unsafe { serve::<M, L, H, Paired<'_, T, M>>(machine, lanes, launch, (), handler) }
 }
 
 /// # Safety
 ///
-/// As [`persistent`], with rings of this kind.
+/// As [`persistent`], with rings of this kind; for [`Aggregated`] rings, as [`persistent_aggregated`].
 #[inline(always)]
 unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>>(
     machine: &M,
@@ -169,7 +173,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     M::Cell<H::Output>: 'a,
 {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+    // SAFETY: `at` mapped and aligned the block; the caller promises that it is live until this returns, and accessed by its protocol only.
     let block: &'a control::Shared<M::Word> = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block; only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
@@ -188,7 +192,8 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     if verdict == Verdict::OtherAbi as u64 {
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the rings and the telemetry, whose addresses the block holds, and `shared` are live and used by
+        // their protocols only, and that no other kernel uses them.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), shared) };
         // All run, or none: lanes may have seen different rings.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
@@ -229,7 +234,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
 #[inline(always)]
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: as in `serve`.
+    // SAFETY: `at` mapped and aligned the block; the caller promises that it is live until this returns, and accessed by its protocol only.
     let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block; only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
@@ -268,7 +273,8 @@ impl<W: Word> Drop for Unwinding<'_, W> {
 
 /// # Safety
 ///
-/// Memory mapped at the addresses is live for `'a` and shared by the rings' and the telemetry's protocols only.
+/// Memory mapped at the addresses is live for `'a` and shared by the rings' and the telemetry's protocols only. The lanes of this group are
+/// the only writer of the telemetry, and the ends of the rings that [`Rings::attach`] requires.
 #[inline(always)]
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
@@ -278,10 +284,11 @@ unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I,
 where
     M::Word: 'a,
 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that memory at the addresses is live for `'a`, shared by the rings' protocol only, and that this group is
+    // the end of the rings that `R::attach` requires.
     let rings = unsafe { R::attach(machine, addresses.input, addresses.output, shared)? };
     let telemetry = machine.at(addresses.telemetry, 64, 64).ok_or(Fault::Address)?;
-    // SAFETY: as in `serve`.
+    // SAFETY: `at` mapped and aligned the telemetry; the caller promises that it is live for `'a` and shared by its protocol only.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.
     Ok((rings, unsafe { Recorder::new(telemetry) }))
@@ -411,7 +418,7 @@ where
                 }
                 // SAFETY: just taken.
                 let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
-                // SAFETY: as above.
+                // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
                 unsafe { self.rings.prepare(self.lanes, count) };
                 self.lanes.barrier();
                 if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {

@@ -55,14 +55,14 @@ struct Lines<'a, W> {
 
 /// # Safety
 ///
-/// Memory mapped at `words` is live for `'a` and accessed elsewhere by words only.
+/// Memory mapped at `words` is live for `'a` and accessed elsewhere as words only.
 #[inline(always)]
 unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
     let base = machine.at(words.address(), BYTES, 128)?;
     // SAFETY: both lines are within `BYTES`.
     let pair = |offset: u64| unsafe { base.add(offset as usize).cast::<[M::Word; 2]>() };
     let (host, device): (NonNull<_>, NonNull<_>) = (pair(HOST_LINE), pair(DEVICE_LINE));
-    // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+    // SAFETY: `at` mapped and aligned both lines; the caller promises that they are live for `'a` and accessed elsewhere as words only.
     Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
 }
 
@@ -71,10 +71,11 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M
 ///
 /// # Safety
 ///
-/// Memory mapped at `words` is live until this returns and accessed elsewhere by words only.
+/// Memory mapped at `words` is live until this returns and accessed elsewhere as words only.
 #[inline(always)]
 pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the memory at `words` is live until this returns, which ends after the last use of the lines, and
+    // accessed elsewhere as words only.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
         return;
@@ -123,7 +124,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
 /// As [`ping_pong`].
 #[inline(always)]
 pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, count: u64, mode: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the memory at `words` is live until this returns, and accessed elsewhere as words only.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
         return;
@@ -152,7 +153,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
 /// As [`ping_pong`].
 #[inline(always)]
 pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: Words, count: u64, mode: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the memory at `words` is live until this returns, and accessed elsewhere as words only.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
         return;
@@ -178,7 +179,7 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
 /// As [`ping_pong`].
 #[inline(always)]
 pub unsafe fn order_of_loads<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: Words, last: u64, idle_ns: u64, mode: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the memory at `words` is live until this returns, and accessed elsewhere as words only.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
         return;

@@ -294,10 +294,11 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
 ) {
     let (Some(data), Some(rows)) = (machine.at(data.address(), length, 8), machine.at(rows.address(), size_of::<Rows>() as u64, 128))
     else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `persistent` requires of the launch; the handler relies only on its further promises, for data and
+    // rows.
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
 }
 

@@ -112,9 +112,9 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     while i < whole {
         // SAFETY: within the length, aligned, and at this lane's index.
         let place = unsafe { wide.add(i as usize) };
-        // SAFETY: as above.
+        // SAFETY: within the length and aligned; the caller promises readable bytes, which no other lane accesses at this index.
         let Sixteen([low, high]) = unsafe { place.read() };
-        // SAFETY: as above.
+        // SAFETY: within the length and aligned; the caller promises writable bytes, which no other lane accesses at this index.
         unsafe { place.write(Sixteen([operation.apply_to_eight(low), operation.apply_to_eight(high)])) };
         i += u64::from(width);
     }
@@ -122,7 +122,7 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     while i < length {
         // SAFETY: within the length, and at this lane's index.
         let place = unsafe { data.add(i as usize) };
-        // SAFETY: as above.
+        // SAFETY: the caller promises readable and writable bytes; no other lane accesses this one, because only this lane has index `i`.
         unsafe { place.write(operation.apply(place.read())) };
         i += u64::from(width);
     }
@@ -166,13 +166,14 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. The data is live until this returns; nothing else accesses a chunk between its message and its answer.
+/// As [`persistent`]. The data is live until this returns. Nothing else accesses a chunk between its message and its answer, and chunks
+/// that await answers do not overlap.
 #[inline(always)]
 pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
     let Some(data) = machine.at(data.address(), length, 16) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `persistent` requires of the launch; the handler relies only on its further promise, for the data.
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length }) }
 }

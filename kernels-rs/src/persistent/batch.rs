@@ -43,7 +43,8 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: within the batch, by the caller's promise; valid for any bytes, and not written until released.
+        // SAFETY: the caller promises that `index` is below the length, so the cell is full; valid for any bytes, and not written until
+        // released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
@@ -57,8 +58,8 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&mut self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: within the batch, and no other lane's, by the caller's promise. This lane has no other reference to the slot, because
-                // the call borrows the batch mutably. Valid for any bytes.
+                // SAFETY: the caller promises that `index` is below the length and that no other lane exchanges at it. This lane has no
+                // other reference to the slot, because the call borrows the batch mutably. Valid for any bytes.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })

@@ -26,8 +26,8 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
-            // SAFETY: below the length. Lane `l` has the indices `l + k * WIDTH`, and `Lanes` numbers the lanes from 0 to `WIDTH`, each once. No
-            // other handler answers this batch, by the caller's promise.
+            // SAFETY: below the length. Lane `l` has the indices `l + k * WIDTH`, and `Lanes` numbers the lanes from 0 to `WIDTH`, each
+            // once. The caller promises that no other handler answers this batch before a barrier.
             unsafe { batch.exchange(index, |message, answer| (self.step)(message, answer)) };
             index += u64::from(L::WIDTH);
         }
@@ -57,8 +57,8 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, 
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
         if lanes.lane() == 0 {
             for index in 0..batch.len() {
-                // SAFETY: below the length. Only lane 0 exchanges, of which `Lanes` has one, and no other handler answers this batch, by the
-                // caller's promise.
+                // SAFETY: below the length. Only lane 0 exchanges, of which `Lanes` has one, and the caller promises that no other handler
+                // answers this batch before a barrier.
                 unsafe { batch.exchange(index, |message, answer| (self.step)(&mut self.state, message, answer)) };
             }
         }
@@ -86,7 +86,8 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Inpu
 
     #[inline(always)]
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
-        // SAFETY: the caller's promise for this handler's batch, which no other handler answers.
+        // SAFETY: the caller promises that every lane calls this once with its copy of the batch, and that no other handler answers it;
+        // both hold for this call, the only one.
         unsafe { self.handler.answer(lanes, batch) }
     }
 }

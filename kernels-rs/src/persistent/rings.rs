@@ -32,7 +32,9 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
 
     /// # Safety
     ///
-    /// Memory mapped at the headers' addresses is live for `'a` and accessed by the rings' protocol only.
+    /// Memory mapped at the headers' addresses, and for [`Aggregated`] at `shared`, is live for `'a` and accessed by the rings' protocol
+    /// only. The lanes' copies of this value are together the only consumer of the input, and the only producer of the output or one of the
+    /// producers that share `shared`.
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, shared: Self::Shared) -> Result<Self, Fault>;
 
     /// Polls both rings; returns how many messages all lanes take.
@@ -82,10 +84,10 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-///
 /// # Safety
 ///
-/// Memory mapped at the addresses is live for `'a`; headers consist of words.
+/// Memory mapped at the addresses, with as many slots as the ring's own header says, is live for `'a`; the headers are accessed only as
+/// words.
 #[inline(always)]
 pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     machine: &M,

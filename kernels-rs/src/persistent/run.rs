@@ -15,7 +15,7 @@ pub unsafe fn each<const FLAGGED: bool, M: Machine, L: Lanes, I: RingMessage, O:
     launch: &Launch,
     step: F,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
     unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Each::new(step)) }
 }
 
@@ -29,7 +29,7 @@ pub unsafe fn fold<const FLAGGED: bool, M: Machine, L: Lanes, S: Default, I: Rin
     launch: &Launch,
     step: F,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
     unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Fold::new(step)) }
 }
 
@@ -43,16 +43,19 @@ pub unsafe fn typed<const FLAGGED: bool, M: Machine, L: Lanes, I: RingMessage, O
     launch: &Launch,
     handler: H,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
     unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Typed::new(handler)) }
 }
 
+/// # Safety
+///
+/// As [`persistent`], for flagged rings if `FLAGGED`.
 #[inline(always)]
 unsafe fn run<const FLAGGED: bool, M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     match FLAGGED {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `persistent_flagged` requires no more.
         true => unsafe { persistent_flagged(machine, lanes, launch, handler) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
         false => unsafe { persistent(machine, lanes, launch, handler) },
     }
 }

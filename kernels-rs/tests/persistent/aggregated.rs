@@ -32,7 +32,7 @@ impl Shared {
         let memory = Bytes::zeroed((OUTPUT + layout.size()) as usize);
         // SAFETY: within the memory, unused.
         unsafe { memory.place::<Aggregate<HostWord>>(0).write(Aggregate::starting_at(start)) };
-        // SAFETY: as above.
+        // SAFETY: the memory holds the layout at `OUTPUT`, and nothing else uses it before `new` returns.
         unsafe { memory.place::<RingHeader<HostWord>>(OUTPUT).as_ref().format::<Echo>(&layout, start) };
         Self { memory, layout }
     }
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     fn reserve_without_publishing(&self) {
-        // SAFETY: as above: the first word of the counters.
+        // SAFETY: initialised by `new`; the first word of the counters.
         let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
         reserved.fetch_add(1, Relaxed);
     }
@@ -154,7 +154,7 @@ fn two_warps_share_one_output_ring() {
         for (launch, group) in launches.into_iter().zip(0..) {
             let (device, counters) = (&device, shared.memory.address());
             scope.spawn(move || {
-                // SAFETY: as in the test above.
+                // SAFETY: the memories and the shared ring outlive the scope; this launch is the only peer of each ring.
                 on_a_warp(device, group, |machine, lanes| unsafe {
                     echo::echo_aggregated(machine, lanes, &launch, DevicePointer::new(counters))
                 })

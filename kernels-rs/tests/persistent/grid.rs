@@ -167,7 +167,7 @@ fn the_lanes_of_a_warp_complete_one_copy() {
         let (target, data) = (Bytes::zeroed(length + MARGIN), Bytes::of(&source));
         let device = Device::new([target.range(), data.range()]);
         let (to, from) = (target.address() + offset, data.address());
-        // SAFETY: as above, and they do not overlap.
+        // SAFETY: both ranges live as long as this closure, nothing else accesses them, and they do not overlap.
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
             grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
         };

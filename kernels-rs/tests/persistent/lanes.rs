@@ -126,7 +126,7 @@ fn transform_on_a_warp_matches_the_scalar_model() {
     let device = Device::new([memory.range(), ground.range()]);
     let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: as above.
+        // SAFETY: memory and data outlive the kernel; nothing else accesses the data, and the chunks do not overlap.
         unsafe { transform::transform(machine, lanes, launch, DevicePointer::new(ground.address()), 5000) }
     };
     let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {

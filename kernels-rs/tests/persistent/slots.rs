@@ -18,7 +18,7 @@ macro_rules! suite {
                 let [(input, input_len), (output, output_len)] = own(shape).format(memory, rig);
                 // SAFETY: as long as its layout; the kernel is the peer.
                 let sender = unsafe { Producer::from_raw(input, input_len) }.expect("just formatted");
-                // SAFETY: as above.
+                // SAFETY: as long as its layout; the kernel is the only producer.
                 let receiver = unsafe { Consumer::from_raw(output, output_len) }.expect("just formatted");
                 Self { sender, receiver }
             }

@@ -88,7 +88,7 @@ where
 
 pub fn echo() -> impl Kernel {
     |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-        // SAFETY: as above.
+        // SAFETY: the rig outlives it and is the only peer.
         unsafe { ringmem_kernels::persistent(machine, lanes, launch, &mut ringmem_kernels::echo::Handle::<true>) }
     }
 }

@@ -23,18 +23,21 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, shared: u64) -> Result<Self, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that memory mapped at the input's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input)? };
-        // SAFETY: as above.
+        // SAFETY: the caller promises that memory mapped at the output's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output)? };
         let shared = machine.at(shared, size_of::<Aggregate<u64>>() as u64, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned by `at`; live by the caller's promise.
+        // SAFETY: `at` mapped and aligned the counters; the caller promises that they are live for `'a` and accessed by the rings'
+        // protocol, so only as words.
         let shared = unsafe { shared.cast::<Aggregate<M::Word>>().as_ref() };
         // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: as above; the other producers are groups of this launch, with the same counters.
+        // SAFETY: `ring` checked the output and mapped it whole; the other producers are groups of this launch, with the same counters.
         let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity, shared) };
         Ok(Self { input, output })
     }
@@ -65,7 +68,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
             return Err(Corrupt);
         }
         if count > 0 {
-            // SAFETY: lane 0 reserved it; the barrier as above.
+            // SAFETY: lane 0 reserved it on its copy of this end, and the barrier above ordered lane 0's loads before this call.
             unsafe { self.output.accept(begin, count) };
         }
         Ok(count)
@@ -89,7 +92,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
             if in_time {
                 // SAFETY: published at once, in its turn; since the barrier no lane accesses these slots.
                 let answers = unsafe { self.output.publication() };
-                // SAFETY: as above.
+                // SAFETY: published at once; since the barrier no lane accesses the input's slots.
                 let slots = unsafe { self.input.publication() };
                 // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::poll and Producer::poll.
                 M::Word::publish_all([answers, slots]);

@@ -26,15 +26,17 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that memory mapped at the input's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input)? };
-        // SAFETY: as above.
+        // SAFETY: the caller promises that memory mapped at the output's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer. The error of `new` would go through local memory.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: as above; its only producer.
+        // SAFETY: `ring` checked the output and mapped it whole; the caller promises that this is its only producer.
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -95,7 +97,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         if lanes.lane() == 0 {
             // SAFETY: published at once; since the barrier all slots are written and all other flags set.
             let answers = unsafe { self.output.publication() };
-            // SAFETY: as above; no lane accesses the input's slots.
+            // SAFETY: published at once; since the barrier no lane accesses the input's slots.
             let slots = unsafe { self.input.publication() };
             // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);

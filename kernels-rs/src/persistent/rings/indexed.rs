@@ -20,15 +20,17 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that memory mapped at the input's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input)? };
-        // SAFETY: as above.
+        // SAFETY: the caller promises that memory mapped at the output's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: as above; its only producer.
+        // SAFETY: `ring` checked the output and mapped it whole; the caller promises that this is its only producer.
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -55,7 +57,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         lanes.barrier();
         // SAFETY: lane 0 polled it or held it; the barrier makes the writes that it acquired visible to all lanes.
         let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
-        // SAFETY: as above.
+        // SAFETY: lane 0 polled the head or held it; the barrier orders its load before the stores of all lanes into the freed slots.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
         Ok((available.min(free) as u64).min(batch))
     }
@@ -77,7 +79,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         if lanes.lane() == 0 {
             // SAFETY: published at once; since the barrier no lane accesses these slots.
             let answers = unsafe { self.output.publication() };
-            // SAFETY: as above.
+            // SAFETY: published at once; since the barrier no lane accesses the input's slots.
             let slots = unsafe { self.input.publication() };
             // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::poll and Producer::poll.
             M::Word::publish_all([answers, slots]);

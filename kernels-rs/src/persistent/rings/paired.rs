@@ -50,9 +50,9 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
 
     #[inline(always)]
     fn store(&self, message: u64, within: u64, [low, high]: [u64; 2]) {
-        // SAFETY: as above, and the slot is free.
+        // SAFETY: `within` is below the message's pairs.
         let (pair, flag) = unsafe { self.output.pair(message, within) };
-        // SAFETY: as in `load`.
+        // SAFETY: `Pair` is aligned to 16 bytes.
         unsafe { M::store_pair(pair, [flag | low & PART, flag | high & PART]) };
     }
 }
@@ -62,15 +62,17 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that memory mapped at the input's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let input = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, input)? };
-        // SAFETY: as above.
+        // SAFETY: the caller promises that memory mapped at the output's addresses is live for `'a` and accessed by the rings' protocol, so
+        // headers only as words.
         let output = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, output)? };
         // SAFETY: checked, mapped for the whole ring; its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
-        // SAFETY: as above; its only producer.
+        // SAFETY: `ring` checked the output and mapped it whole; the caller promises that this is its only producer.
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -127,7 +129,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: every lane has loaded and stored them before the barrier; they were free.
         unsafe { self.input.advance(count) };
-        // SAFETY: as above.
+        // SAFETY: every lane has stored its part of the answers before the barrier, and `take` counted only free slots.
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
             let (head, next) = self.input.release();
