@@ -62,7 +62,8 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn as_bytes_mut(&mut self) -> &mut [u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes`, and by `Layout` any bytes are a valid value.
+        // SAFETY: `CHECKED` fails to evaluate if a byte is padding, the value is borrowed mutably, and by `Layout` any bytes are a valid
+        // value.
         unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
     }
 
@@ -70,7 +71,8 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn slice_as_bytes(values: &[Self]) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes`; elements are adjacent.
+        // SAFETY: `CHECKED` fails to evaluate if a byte is padding: all bytes of the adjacent elements are initialised. They have no
+        // interior mutability.
         unsafe { slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
     }
 
@@ -78,7 +80,8 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn slice_as_bytes_mut(values: &mut [Self]) -> &mut [u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes_mut`; elements are adjacent.
+        // SAFETY: `CHECKED` fails to evaluate if a byte is padding, the adjacent elements are borrowed mutably, and by `Layout` any bytes
+        // are valid values.
         unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
     }
 }

@@ -98,7 +98,7 @@ impl Machine for Local {
 /// let cell = BareSlot::<u32>::empty(); // a `HostCell<u32>`
 /// // SAFETY: nothing else accesses the cell.
 /// cell.with_mut(|slot| unsafe { slot.write(7) });
-/// // SAFETY: as above, and initialised.
+/// // SAFETY: the slot was just initialised, and nothing else accesses the cell.
 /// assert_eq!(cell.with(|slot| unsafe { slot.read() }), 7);
 /// ```
 #[repr(transparent)]
@@ -169,7 +169,7 @@ unsafe impl Word for HostWord {
     }
 }
 
-// SAFETY: as above; single atomic operations.
+// SAFETY: an atomic of 64 bits, and each method is one atomic operation; all host threads share a coherence domain.
 unsafe impl RmwWord for HostWord {
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
@@ -185,7 +185,7 @@ unsafe impl RmwWord for HostWord {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: an atomic of 64 bits, and both methods are one atomic operation.
 unsafe impl Counter for HostWord {
     #[inline]
     fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {

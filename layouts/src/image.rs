@@ -78,7 +78,7 @@ pub struct Image {
 ///
 /// unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
 ///     let word = host.translate(arguments[0], 8).expect("mapped memory").cast::<u64>();
-///     // SAFETY: the caller's promise: the argument names a live word.
+///     // SAFETY: the caller promises that the argument names a live word, which nothing else accesses.
 ///     unsafe { *word.as_ptr() += 1 };
 /// }
 ///

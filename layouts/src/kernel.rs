@@ -260,7 +260,7 @@ pub struct DevicePointer<T> {
 
 // SAFETY: a number; the host accesses nothing through it.
 unsafe impl<T> Send for DevicePointer<T> {}
-// SAFETY: as above.
+// SAFETY: a number; the host accesses nothing through it.
 unsafe impl<T> Sync for DevicePointer<T> {}
 
 impl<T> DevicePointer<T> {

@@ -143,7 +143,7 @@ pub unsafe trait Counter: Word {
 /// let cell: BareSlot<u32> = SlotCell::new(7);
 /// // SAFETY: the cell is initialised, and nothing else accesses it.
 /// cell.with_mut(|value| unsafe { *value += 1 });
-/// // SAFETY: as above.
+/// // SAFETY: the cell is initialised, and nothing writes to it.
 /// assert_eq!(cell.with(|value| unsafe { *value }), 8);
 /// ```
 pub unsafe trait SlotCell<T> {

@@ -79,7 +79,7 @@ layout_table! {
 /// plan.place(region::kind::CONTROL, 128, 128)?;
 /// // SAFETY: `len` bytes at `base` are valid and initialised, and nothing else accesses them.
 /// unsafe { plan.write::<HostWord>(base, len, abi)? };
-/// // SAFETY: as above.
+/// // SAFETY: `len` bytes at `base` are valid and initialised, and nothing else accesses them.
 /// let entries = unsafe { region::entries::<HostWord>(base, len, abi)? };
 /// let RegionEntry { kind, offset, size, .. } = entries[0];
 /// assert_eq!((kind, offset, size), (region::kind::CONTROL, 1152, 128));
@@ -185,12 +185,14 @@ impl Plan {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `base` are valid for reads and writes, without another writer meanwhile.
+    /// `len` bytes at `base` are initialised and valid for reads and writes, without another writer meanwhile; others read them only as
+    /// words.
     pub unsafe fn write<W: Word>(&self, base: NonNull<u8>, len: u64, abi: u64) -> Result<(), AttachError> {
         if len < self.end {
             return Err(AttachError::TooSmall { needed: self.end, got: len });
         }
-        // SAFETY: the caller's promise; the table fits.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised, and that nothing else writes them; `view` only needs that
+        // they change as words.
         let (header, table) = unsafe { view::<W>(base, len)? };
         for (place, entry) in table.iter().zip(&self.entries) {
             place.kind.store(entry.kind);
@@ -219,7 +221,8 @@ impl Plan {
 ///
 /// `len` bytes at `base` are valid for reads and initialised; others write only through words.
 pub unsafe fn entries<W: Word>(base: NonNull<u8>, len: u64, abi: u64) -> Result<Vec<RegionEntry<u64>, MAX_ENTRIES>, AttachError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `len` bytes are valid for reads and initialised, and that others write only through words; `view`
+    // needs no more.
     let (header, table) = unsafe { view::<W>(base, len)? };
     // SYNC POINT: region seen. Pairs with Plan::write.
     let expect = |expected: u64, got: u64, error: fn(u64, u64) -> AttachError| {
@@ -258,7 +261,7 @@ type View<'a, W> = (&'a RegionHeader<W>, &'a [RegionEntry<W>; MAX_ENTRIES]);
 
 /// # Safety
 ///
-/// `len` bytes at `base` are valid and initialised for `'a`.
+/// `len` bytes at `base` are valid for reads and initialised for `'a`, and written meanwhile only as words.
 unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, AttachError> {
     const { assert!(size_of::<RegionHeader<W>>() == 64 && size_of::<RegionEntry<W>>() == 32) };
     let align = align_of::<RegionHeader<W>>() as u64;
@@ -271,7 +274,8 @@ unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, Attach
     }
     // SAFETY: aligned and long enough, checked above; words are valid for any bytes and accessed atomically.
     let header = unsafe { base.cast::<RegionHeader<W>>().as_ref() };
-    // SAFETY: as above; the table follows within TABLE_BYTES, aligned because 64 is a multiple of its alignment.
+    // SAFETY: the table follows within TABLE_BYTES, aligned because 64 is a multiple of its alignment; words are valid for any bytes and
+    // accessed atomically.
     let table = unsafe { base.add(size_of::<RegionHeader<W>>()).cast().as_ref() };
     Ok((header, table))
 }
@@ -318,9 +322,9 @@ mod tests {
         let mut plan = Plan::new();
         plan.place(kind::CONTROL, 128, 128).unwrap();
         plan.place(kind::INPUT_RING, 500, 128).unwrap();
-        // SAFETY: as above; 4096 bytes of any value.
+        // SAFETY: 4096 initialised bytes, used here only.
         unsafe { plan.write::<HostWord>(base, 4096, 9) }.unwrap();
-        // SAFETY: as above; the header and two entries.
+        // SAFETY: the header and two entries, written above; nothing else accesses them.
         let words: &[u64; 16] = unsafe { base.cast().as_ref() };
         let header = [MAGIC, VERSION, 1780, 9, 2, 0, 0, 0];
         assert_eq!(words[..8], header);
@@ -350,7 +354,7 @@ mod tests {
         let (_memory, base) = region();
         let mut plan = Plan::new();
         plan.place(kind::CONTROL, 128, 128).unwrap();
-        // SAFETY: as above.
+        // SAFETY: 4096 zeroed bytes, used here only; each word that is written lies in the first entry.
         unsafe {
             plan.write::<HostWord>(base, 4096, 0).unwrap();
             base.cast::<u64>().add(8 + 1).write(u64::MAX - 64);

@@ -135,7 +135,7 @@ impl<W: Word> Shared<W> {
     ///
     /// The buffer has no other writer.
     pub unsafe fn reset(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the buffer has no other writer; the recorder is dropped before this returns.
         unsafe { Recorder::new(self) }.publish(0, 0, 0);
     }
 }
@@ -193,15 +193,15 @@ mod tests {
         let mut recorder = unsafe { Recorder::new(&buffer) };
         recorder.count(4, 1, 100);
         recorder.publish(3, 2, 9_000);
-        // SAFETY: as above.
+        // SAFETY: `recorder` is not used again, so this is the only writer.
         unsafe { buffer.reset() };
         let zero = zeroed().snapshot().unwrap();
         assert_eq!(buffer.snapshot(), Ok(TelemetryBuffer { sequence: 4, ..zero }));
         buffer.sequence.word().store(7, core::sync::atomic::Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the only writer.
         unsafe { buffer.reset() };
         assert_eq!(buffer.snapshot(), Ok(TelemetryBuffer { sequence: 8, ..zero }));
-        // SAFETY: as above.
+        // SAFETY: the only writer, because `recorder` is not used again.
         let mut next = unsafe { Recorder::new(&buffer) };
         next.count(1, 0, 50);
         next.publish(0, 0, 10_000);

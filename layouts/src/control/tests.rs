@@ -176,7 +176,7 @@ fn panicked_of_an_earlier_launch_writes_nothing() {
     // SAFETY: the only kernel.
     unsafe { panicked(&block, 2) };
     assert_eq!(host.state(), Some(State::Created), "a kernel of another launch has nothing to say");
-    // SAFETY: as above.
+    // SAFETY: the only kernel.
     unsafe { panicked(&block, 3) };
     assert_eq!((host.state(), host.snapshot().faults()), (Some(State::Faulted), (1, Some(Fault::Panic))));
     host.abandon();

@@ -57,7 +57,7 @@ impl<T: Pod + Send + Sync, const KIND: u64> RingMessage for PodMessage<T, KIND> 
 
 // SAFETY: transparent over a `T`.
 unsafe impl<T: Zeroable, const KIND: u64> Zeroable for PodMessage<T, KIND> {}
-// SAFETY: as above.
+// SAFETY: transparent over a `T`, which is `Pod`.
 unsafe impl<T: Pod, const KIND: u64> Pod for PodMessage<T, KIND> {}
 
 macro_rules! pods {
@@ -66,7 +66,8 @@ macro_rules! pods {
             const _: () = <$type as DeviceBytes>::CHECKED;
             // SAFETY: `DeviceBytes`: every bit pattern is valid.
             unsafe impl Zeroable for $type {}
-            // SAFETY: as above, without padding and pointers. The type is `Copy`, `repr(C)` and has no words that change.
+            // SAFETY: `DeviceBytes`: every bit pattern is valid, and there is no padding and no pointer. The type is `Copy`, `repr(C)` and
+            // has no words that change.
             unsafe impl Pod for $type {}
         )+
 

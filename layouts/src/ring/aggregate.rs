@@ -116,7 +116,8 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises valid cells, only producers with this `shared`, and that it began at the first index; the geometry
+        // was checked, so `capacity` is the ring's.
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity(), shared) })
     }
 
@@ -133,7 +134,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         capacity: u64,
         shared: &'a Aggregate<C>,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid cells for `'a`, a power of two that fits `usize`.
         let slots = unsafe { Slots::new(slots, capacity) };
         // SYNC POINT: slot released. Pairs with the consumer's release.
         let head = own.consumer.head.load_acquire();

@@ -51,9 +51,11 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         T: RingMessage,
         M: Machine<Corrupt = Corrupt>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only ends of the ring access them, so
+        // the header only as words.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; the slots were checked against `len`.
+        // SAFETY: the caller promises the only consumer of a valid ring; `place` checked that its slots lie within `len`, and that the
+        // capacity is a power of two.
         unsafe { Self::verified(header, header, slots.cast(), layout.capacity()) }
     }
 
@@ -72,7 +74,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises the only consumer, and as many valid slots as `own` says; the geometry was checked, so `capacity` is
+        // the ring's.
         unsafe { Self::verified(own, peer, slots, layout.capacity()) }
     }
 
@@ -85,9 +88,9 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         slots: NonNull<K::Slot>,
         capacity: u64,
     ) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
         K::verify(own, &unsafe { Slots::new(slots, capacity) })?;
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises of `over`, which are passed on unchanged.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -106,7 +109,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         slots: NonNull<K::Slot>,
         capacity: u64,
     ) -> Result<Self, Corrupt> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
         let slots = unsafe { Slots::new(slots, capacity) };
         let (head, tail) = K::indices_to_empty(own, peer);
         used(head, tail, capacity)?;

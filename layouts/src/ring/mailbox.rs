@@ -112,10 +112,12 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// As [`lossy::Writer::from_raw`].
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only this writer writes them, which it
+        // does by words.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
         let capacity = capacity_of(layout)?;
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        // SAFETY: the caller promises the only writer; `place` checked that the slots lie within `len`, and that the capacity is a power of
+        // two.
         Ok(Self(unsafe { lossy::Writer::over(header, slots.cast(), capacity) }))
     }
 
@@ -130,7 +132,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     /// As [`lossy::Writer::new`].
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises as many valid slots for `'a` as the header says, and the only writer; `geometry_of` checked that
+        // their number is a power of two.
         Ok(Self(unsafe { lossy::Writer::over(header, slots, capacity) }))
     }
 
@@ -176,10 +179,12 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// As [`lossy::Reader::from_raw`].
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; loads only need reads.
+        // SAFETY: the caller promises that `len` bytes are valid for reads and initialised for `'a`, and written by whole words only;
+        // `place` only reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
         let capacity = capacity_of(layout)?;
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        // SAFETY: the caller promises readable slots, written by whole words only; `place` checked that they lie within `len`, and that the
+        // capacity is a power of two.
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots.cast(), capacity) }))
     }
 
@@ -194,7 +199,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     /// As [`lossy::Reader::new`].
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises as many readable slots for `'a` as the header says; `geometry_of` checked that this is a power of
+        // two.
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots, capacity) }))
     }
 

@@ -55,6 +55,7 @@ super::alias::many_producers! { MPMC, "mpmc" }
 /// `len` bytes at `base` are valid for reads and writes and initialised, and nothing is attached to them.
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPMC)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `len` bytes are initialised and valid for reads and writes, and that nothing is attached; the layout
+    // is of this kind.
     unsafe { kind::format::<T, M>(base, len, layout, start) }
 }

@@ -37,6 +37,7 @@ super::alias::many_producers! { MPSC, "mpsc" }
 /// As [`mpmc::format`](crate::ring::mpmc::format).
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPSC)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `len` bytes are initialised and valid for reads and writes, and that nothing is attached; the layout
+    // is of this kind.
     unsafe { kind::format::<T, M>(base, len, layout, start) }
 }

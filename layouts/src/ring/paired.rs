@@ -20,7 +20,7 @@
 //! let pairs: [paired::Pair<HostWord>; 4] = core::array::from_fn(|_| paired::Pair([HostWord::new(0), HostWord::new(0)]));
 //! // SAFETY: two slots of two pairs, zeroed; only these ends access them.
 //! let mut producer = unsafe { paired::Producer::<[u32; 3], Host>::new(&header, &header, NonNull::from(&pairs).cast())? };
-//! // SAFETY: as above.
+//! // SAFETY: two slots of two pairs, zeroed; only these ends access them.
 //! let mut consumer = unsafe { paired::Consumer::<[u32; 3], Host>::new(&header, &header, NonNull::from(&pairs).cast())? };
 //! producer.push([1, 2, 3])?;
 //! assert_eq!(consumer.pop(), Ok([1, 2, 3]));
@@ -205,9 +205,11 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
     ///
     /// As [`new`](Self::new), for `len` bytes at `base`.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only ends of the ring access them, so
+        // the header only as words.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::PAIRED, base, len)? };
-        // SAFETY: the caller's promise; the slots were checked against `len`.
+        // SAFETY: the caller promises the ring's only producer or consumer; `place` checked that its slots lie within `len`, and that the
+        // capacity is a power of two.
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -227,7 +229,8 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         slots: NonNull<Pair<M::Word>>,
     ) -> Result<Self, AttachError> {
         let layout = geometry_of_both::<T, _>(RingFlags::PAIRED, own, peer)?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises the ring's only producer or consumer, and as many valid slots as `own` says; the geometry was
+        // checked, so `capacity` is the ring's.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 

@@ -52,9 +52,11 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         T: RingMessage,
         M: Machine<Corrupt = Corrupt>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only ends of the ring access them, so
+        // the header only as words.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; the slots were checked against `len`.
+        // SAFETY: the caller promises the only producer of a valid ring; `place` checked that its slots lie within `len`, and that the
+        // capacity is a power of two.
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -73,7 +75,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises the only producer, and as many valid slots as `own` says; the geometry was checked, so `capacity` is
+        // the ring's.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -92,7 +95,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         slots: NonNull<K::Slot>,
         capacity: u64,
     ) -> Result<Self, Corrupt> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
         let slots = unsafe { Slots::new(slots, capacity) };
         let (tail, head) = K::indices_to_fill(own, peer, &slots);
         used(head, tail, capacity)?;

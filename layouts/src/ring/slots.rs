@@ -160,7 +160,7 @@ impl<'a, C> Slots<'a, C> {
     /// Every slot has a `D` there.
     #[inline(always)]
     pub(super) const unsafe fn row<D>(&self, index: u64, offset: usize) -> Row<'a, D> {
-        // SAFETY: within the first slot, by the caller's promise.
+        // SAFETY: the caller promises a `D` at `offset` in every slot, so `offset` is within the first one.
         let base = unsafe { self.base.byte_add(offset) }.cast();
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
@@ -190,7 +190,7 @@ impl<'a, C> Slots<'a, C> {
     where
         C: SliceCell<T>,
     {
-        // SAFETY: as in `at`; a `SliceCell` has the bytes of its `T`.
+        // SAFETY: masked, so below the capacity and within the slots of the invariant; a `SliceCell` has the bytes of its `T`.
         unsafe { self.base.add((index & self.mask) as usize) }.cast()
     }
 
@@ -236,7 +236,7 @@ type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u
 
 /// # Safety
 ///
-/// For `'a`, `len` bytes at `base` are valid for reads and writes, initialised, and shared only by a ring's protocol.
+/// For `'a`, `len` bytes at `base` are valid for reads and initialised, and others access the header only as words.
 pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     kind: RingFlags,
     base: NonNull<u8>,

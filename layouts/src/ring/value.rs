@@ -33,11 +33,12 @@ unsafe fn copy_words<T>(from: *const T, to: *mut T) {
 #[inline(always)]
 pub(super) unsafe fn read<T>(place: *const T) -> T {
     if const { !is_words::<T>() } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `ptr::read` requires of `place`.
         return unsafe { place.read() };
     }
     let mut value = MaybeUninit::uninit();
-    // SAFETY: the caller's promise; all of the value is copied.
+    // SAFETY: the caller promises a valid, initialised value at `place`; `T` moves as words, `value` is a separate local, and all of it is
+    // copied.
     unsafe {
         copy_words(place, value.as_mut_ptr());
         value.assume_init()
@@ -52,10 +53,10 @@ pub(super) unsafe fn read<T>(place: *const T) -> T {
 #[inline(always)]
 pub(super) unsafe fn write<T>(place: *mut T, value: T) {
     if const { !is_words::<T>() } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `ptr::write` requires of `place`.
         return unsafe { place.write(value) };
     }
     let value = ManuallyDrop::new(value);
-    // SAFETY: the caller's promise; `value` is not dropped.
+    // SAFETY: the caller promises a valid place for a `T`; `T` moves as words, and `value` is a separate local that is not dropped.
     unsafe { copy_words(&raw const *value, place) };
 }

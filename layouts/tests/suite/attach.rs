@@ -24,9 +24,9 @@ const KINDS: [RingFlags; 8] = [
 
 /// # Safety
 ///
-/// As other kinds' `format`.
+/// `layout.size()` bytes at `base`, aligned for the layout, are valid for reads and writes, and nothing is attached to them.
 unsafe fn format_zeroed(base: NonNull<u8>, _len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises `layout.size()` aligned, writable bytes without ends; the zeroes initialise the header's words.
     unsafe {
         base.write_bytes(0, layout.size() as usize);
         base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(layout, start);
@@ -64,7 +64,7 @@ macro_rules! kinds {
             pub fn objection(base: NonNull<u8>, len: u64) -> Option<AttachError> {
                 // SAFETY: live memory, one thread; dropped at once.
                 let producer = unsafe { Producer::from_raw(base, len) }.err();
-                // SAFETY: as above.
+                // SAFETY: live memory, one thread; dropped at once, and the producer is dropped already.
                 let consumer = unsafe { Consumer::from_raw(base, len) }.err();
                 assert_eq!(producer, consumer);
                 producer
@@ -175,7 +175,7 @@ macro_rules! values {
             }
 
             pub fn consumer(memory: &Memory) -> Result<Consumer<'_>, AttachError> {
-                // SAFETY: as above.
+                // SAFETY: initialised bytes; one thread, one consumer at a time.
                 unsafe { Consumer::from_raw(memory.base, memory.len()) }
             }
 
@@ -251,7 +251,7 @@ macro_rules! two_headers_that_disagree {
             let attach = |own: &RingHeader<HostWord>, peer: &RingHeader<HostWord>| {
                 // SAFETY: eight cells, the most of any header.
                 let producer = unsafe { $kind::Producer::<$($message,)? Host>::new(own, peer, slots) }.err();
-                // SAFETY: as above.
+                // SAFETY: eight cells, the most of any header.
                 let consumer = unsafe { $kind::Consumer::<$($message,)? Host>::new(own, peer, slots) }.err();
                 assert_eq!(producer, consumer);
                 producer
@@ -512,7 +512,7 @@ macro_rules! passes_over_what_was_given_up {
                 Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
                 // SAFETY: formatted bytes; the only ends.
                 let mut producer = unsafe { $kind::Producer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();
-                // SAFETY: as above.
+                // SAFETY: formatted bytes; the only ends.
                 let mut consumer = unsafe { $kind::Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();
                 assert_eq!(consumer.pop(), Err(PopError::Empty));
                 assert_eq!(Word::load(&memory.header().consumer.head), start);

@@ -39,14 +39,14 @@ impl<const WEAK: u8> Memory<WEAK> {
         unsafe { Producer::new(&self.header, &self.header, self.slots(), &self.shared) }.unwrap()
     }
     fn consumer(&'static self) -> Consumer<'static, u64, Loom<WEAK>> {
-        // SAFETY: as above.
+        // SAFETY: slots with values; this is the only consumer.
         unsafe { Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
     }
     /// # Safety
     ///
     /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `new` leaked this box and that no end borrows it, so it is freed once and unused.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }

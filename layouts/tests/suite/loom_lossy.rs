@@ -122,7 +122,7 @@ impl<const WEAK: u8> Memory<WEAK> {
     ///
     /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `new` leaked this box and that no end borrows it, so it is freed once and unused.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
@@ -235,7 +235,7 @@ fn a_mailbox<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(RingFlags::MAILBOX, 2);
     // SAFETY: the layout's words.
     let mut reader = unsafe { mailbox::Reader::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; the only writer.
+    // SAFETY: the layout's words; the only writer.
     let mut writer = unsafe { mailbox::Writer::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     let writer = thread::spawn(move || (1..=VALUES).for_each(|version| writer.publish(message(version))));
     let mut seen = 0;
@@ -272,7 +272,7 @@ fn a_group_of_words<const WEAK: u8>() {
     }));
     // SAFETY: the layout's words.
     let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; the only writer.
+    // SAFETY: the layout's words; the only writer.
     let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(wide(1));
     let writer = thread::spawn(move || writer.push(wide(2)));

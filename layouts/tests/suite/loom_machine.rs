@@ -111,7 +111,7 @@ unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: single atomic operations, some weakened on purpose.
 unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
     fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
         self.0.compare_exchange(current, new, Relaxed, Relaxed).map(drop)

@@ -43,21 +43,21 @@ impl<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static> Memory<M> {
         unsafe { ManyProducer::new(&self.header, self.slots()) }.unwrap()
     }
     fn consumer(&'static self) -> mpmc::Consumer<'static, u64, M> {
-        // SAFETY: as above.
+        // SAFETY: `capacity` vacant slots, until `free`.
         unsafe { mpmc::Consumer::new(&self.header, self.slots()) }.unwrap()
     }
     /// # Safety
     ///
     /// Once at a time.
     unsafe fn only_consumer(&'static self) -> mpsc::Consumer<'static, u64, M> {
-        // SAFETY: as above, and the caller's promise.
+        // SAFETY: `capacity` vacant slots, until `free`; the caller promises that this is the only consumer at a time.
         unsafe { mpsc::Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
     }
     /// # Safety
     ///
     /// Made by `new`, without handles.
     unsafe fn free(&'static self) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `new` leaked this box and that no handle borrows it, so it is freed once and unused.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }

@@ -59,7 +59,7 @@ impl<M: Machine, S> Memory<M, S> {
     ///
     /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `new` leaked this box and that no end borrows it, so it is freed once and unused.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
@@ -125,7 +125,7 @@ macro_rules! scenes {
         ///
         /// Once at a time.
         unsafe fn producer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
-            // SAFETY: the layout's slots, with values, and the caller's promise.
+            // SAFETY: the layout's slots, with values; the caller promises that this is the only producer at a time.
             unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
         }
 
@@ -133,7 +133,7 @@ macro_rules! scenes {
         ///
         /// Once at a time.
         unsafe fn consumer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
-            // SAFETY: as above.
+            // SAFETY: the layout's slots, with values; the caller promises that this is the only consumer at a time.
             unsafe { Consumer::new(memory.near_consumer(), &memory.near_producer, memory.slots()) }.unwrap()
         }
 

@@ -124,7 +124,7 @@ struct Block<const WEAK: u8> {
 
 // SAFETY: loom checks whether the words order the payload.
 unsafe impl<const WEAK: u8> Sync for Block<WEAK> {}
-// SAFETY: as above.
+// SAFETY: loom checks whether the words order the payload.
 unsafe impl<const WEAK: u8> Send for Block<WEAK> {}
 
 impl<const WEAK: u8> Block<WEAK> {
@@ -163,7 +163,7 @@ impl<const WEAK: u8> Block<WEAK> {
         self.payload.with_mut(|payload| unsafe { payload.write(7) });
     }
     fn read(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the other side has written before it stored the word that this side has seen, as loom checks.
         self.payload.with(|payload| unsafe { payload.read() })
     }
 }

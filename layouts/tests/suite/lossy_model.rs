@@ -338,7 +338,7 @@ fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -
     if !matches!(writer, Some(AttachError::TooSmall { .. })) {
         // SAFETY: an accepted header's words; dropped at once.
         assert_eq!(unsafe { Writer::<u64, Host>::new(memory.header(), slots) }.err(), writer);
-        // SAFETY: as above.
+        // SAFETY: an accepted header's words; dropped at once.
         assert_eq!(unsafe { Reader::<u64, Host>::new(memory.header(), slots) }.err(), writer);
     }
     writer
@@ -392,6 +392,6 @@ fn a_mailbox_of_one_slot_is_an_error() {
     let slots = NonNull::from(memory.slot(0)).cast();
     // SAFETY: the header's words.
     assert_eq!(unsafe { mailbox::Writer::<u64, Host>::new(memory.header(), slots) }.err(), expected);
-    // SAFETY: as above.
+    // SAFETY: the header's words.
     assert_eq!(unsafe { mailbox::Reader::<u64, Host>::new(memory.header(), slots) }.err(), expected);
 }

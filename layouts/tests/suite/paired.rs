@@ -18,7 +18,7 @@ const START: u64 = u64::MAX - 5;
 fn ends<T: RingMessage>(memory: &Memory) -> (Producer<'_, T, Host>, Consumer<'_, T, Host>) {
     // SAFETY: as long as its layout; its only ends.
     let producer = unsafe { Producer::from_raw(memory.base, memory.len()) };
-    // SAFETY: as above.
+    // SAFETY: as long as its layout; its only ends.
     (producer.expect("a producer"), unsafe { Consumer::from_raw(memory.base, memory.len()) }.expect("a consumer"))
 }
 
@@ -140,7 +140,7 @@ fn other_kinds_and_short_memory_are_errors() {
     let error = unsafe { Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.err();
     assert_eq!(error, Some(AttachError::Kind { expected: RingFlags::PAIRED.bits(), got: RingFlags::FLAGGED.bits() }));
     let memory = Memory::formatted::<u64>(RingFlags::PAIRED, 2, 0);
-    // SAFETY: as above.
+    // SAFETY: live memory; the ring refuses a length that is too short.
     let error = unsafe { Producer::<u64, Host>::from_raw(memory.base, memory.len() - 1) }.err();
     assert_eq!(error, Some(AttachError::TooSmall { needed: memory.len(), got: memory.len() - 1 }));
 }
@@ -184,7 +184,7 @@ fn in_any_order<const WEAK: u8>(capacity: u64) {
         let slots = NonNull::from(memory.1.as_slice()).cast();
         // SAFETY: the layout's pairs; the only ends.
         let mut producer = unsafe { Producer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: the layout's pairs; the only ends.
         let mut consumer = unsafe { Consumer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
         let filler = loom::thread::spawn(move || {
             take_side(Side::Writer);

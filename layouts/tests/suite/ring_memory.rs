@@ -44,7 +44,7 @@ impl Memory {
         unsafe { self.base.cast().as_ref() }
     }
     pub fn words(&self) -> &[HostWord] {
-        // SAFETY: as above, accessed atomically.
+        // SAFETY: `full_of` initialised the whole allocation, which holds these words; they are accessed atomically.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.len().div_ceil(8) as usize).as_ref() }
     }
     pub fn slot(&self, index: u64) -> &[HostWord] {

@@ -136,7 +136,7 @@ impl<M: Machine, S> Memory<M, S> {
     ///
     /// Made by `new`, without handles.
     unsafe fn free(&'static self) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `new` leaked this box and that no handle borrows it, so it is freed once and unused.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
@@ -259,7 +259,7 @@ fn spsc_ring<const BROKEN: u8>() {
     let memory = Ring::<BROKEN>::new(RingFlags::SPSC, |cell, _| cell);
     // SAFETY: cells with values; the only ends.
     let producer = unsafe { spsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: cells with values; the only ends.
     let consumer = unsafe { spsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer], vec![consumer], |producer, messages, way| fill!(producer, messages, way,), |consumer, way| drain!(consumer, way));
     // SAFETY: without ends.
@@ -272,7 +272,7 @@ fn flagged_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::FLAGGED, |cell, _| Slot::new(Word::new(0), cell));
     // SAFETY: slots with values; the only ends.
     let producer = unsafe { flagged::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: slots with values; the only ends.
     let consumer = unsafe { flagged::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(
         vec![producer],
@@ -296,7 +296,7 @@ fn mpsc_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::MPSC, |cell, place| Slot::vacant(cell, place, CAPACITY as u64, START));
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; the only consumer.
+    // SAFETY: `CAPACITY` slots, vacant; the only consumer.
     let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
     // SAFETY: without ends.
@@ -307,7 +307,7 @@ fn mpmc_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::MPMC, |cell, place| Slot::vacant(cell, place, CAPACITY as u64, START));
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpmc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: `CAPACITY` slots, vacant.
     let consumer = unsafe { mpmc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer.clone(), consumer], many_fill, |consumer, way| match way % 3 {
         0 => got(consumer.pop()).into_iter().collect(),

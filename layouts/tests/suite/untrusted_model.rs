@@ -129,7 +129,7 @@ fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
         assert_eq!(trusting.pop(), Ok(numbered(number)));
     }
     drop((trusting, producer));
-    // SAFETY: as above.
+    // SAFETY: initialised bytes; one thread.
     let mut trusting = unsafe { spsc::Producer::<T, Host>::from_raw(memory.0.base, memory.0.len()) }.unwrap();
     let mut consumer = memory.consumer::<T>().unwrap();
     for number in 0..count {

@@ -87,10 +87,12 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     where
         M: Machine<Corrupt = Corrupt>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only ends of the ring access them, so
+        // the header only as words.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
         let capacity = large_enough(&layout)?;
-        // SAFETY: as above; the cells were checked against `len`.
+        // SAFETY: the caller promises the ring's only producer or consumer; `place` checked that the cells lie within `len`, and
+        // `large_enough` the capacity.
         unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -112,7 +114,8 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         M: Machine<Corrupt = Corrupt>,
     {
         let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises the ring's only producer or consumer, and as many valid cells as `own` says; `large_enough` checked
+        // the capacity.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -125,7 +128,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         slots: NonNull<M::Cell<u64>>,
         capacity: u64,
     ) -> Result<Self, Corrupt> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid cells for `'a`, a power of two that fits `usize`.
         let slots = unsafe { Slots::new(slots, capacity) };
         let port = Port::new(own, peer);
         let index = if FILLS { &peer.producer.tail } else { &peer.consumer.head }.load();

@@ -144,7 +144,7 @@ impl<'a, M: Machine> Producer<'a, M> {
             // SAFETY: `make_room` found this word free.
             self.slots.at(self.index).with_mut(|word| unsafe { word.write(SKIP) });
         }
-        // SAFETY: as above.
+        // SAFETY: `make_room` found the word of the frame at `start` free.
         self.slots.at(start).with_mut(|word| unsafe { word.write(len as u64) });
         self.index = start.wrapping_add(frame(len as u64));
     }
@@ -230,7 +230,8 @@ where
 {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and borrowed mutably.
+        // SAFETY: by the invariant `len` free bytes before the wrap, initialised since attaching; the mutable borrow of the grant makes
+        // them this borrow's alone.
         unsafe { core::slice::from_raw_parts_mut(self.producer.payload(self.start).as_ptr(), self.len) }
     }
 }

@@ -68,7 +68,8 @@ impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 
 impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
     fn as_mut(&mut self) -> &mut [MaybeUninit<BareSlot<u64>>] {
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: the words are within the bytes, aligned by this type; both sides of the cast are cells, and the bytes are borrowed
+        // mutably.
         unsafe { core::slice::from_raw_parts_mut(self.0.get().cast(), BYTES / WORD) }
     }
 }
@@ -132,7 +133,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         let (slots, capacity) = slots_of(words);
         // SAFETY: `&mut self` lends the ring to this pair; the words are a power of two, initialised by the invariant.
         let producer = unsafe { Producer::over(header, header, slots, capacity) };
-        // SAFETY: as above.
+        // SAFETY: `&mut self` lends the ring to this pair; the words are a power of two, initialised by the invariant.
         let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         match (producer, consumer) {
             (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),

@@ -94,7 +94,7 @@ impl<T, const N: usize> AsRef<[MaybeUninit<HostWord>]> for Inline<T, N> {
 impl<T, const N: usize> AsMut<[MaybeUninit<HostWord>]> for Inline<T, N> {
     fn as_mut(&mut self) -> &mut [MaybeUninit<HostWord>] {
         const { assert!(size_of::<Self>() >= N * words_of::<T>() * 8) };
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: the words are within `self`, aligned by this type; both sides of the cast are cells, and the storage is borrowed mutably.
         unsafe { core::slice::from_raw_parts_mut(self.0.get().cast(), N * words_of::<T>()) }
     }
 }
@@ -158,7 +158,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         let capacity = count / words_of::<T>() as u64;
         // SAFETY: `&mut self` lends the ring to this one writer; the slots fulfil the invariant.
         let writer = unsafe { Writer::over(header, slots, capacity) };
-        // SAFETY: as above; readers read.
+        // SAFETY: `&mut self` lends the ring to these ends; the slots fulfil the invariant, and a reader only reads.
         let reader = unsafe { Reader::over(header, slots, capacity) };
         (writer.announce(), reader)
     }

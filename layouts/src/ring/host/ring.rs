@@ -69,9 +69,9 @@ unsafe fn pair<'a, K: OneProducer<T, Local> + OneConsumer<T, Local>, T>(
     slots: NonNull<K::Slot>,
     capacity: u64,
 ) -> (Producer<'a, K, T, Local>, Consumer<'a, K, T, Local>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises what `Producer::over` requires, and that no other end is attached, so this is the only producer.
     let producer = unsafe { Producer::over(header, header, slots, capacity) };
-    // SAFETY: as above.
+    // SAFETY: the caller promises valid slots and a right capacity, and that no other end is attached, so this is the only consumer.
     let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
     match (producer, consumer) {
         (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
@@ -90,10 +90,10 @@ unsafe fn indexed_pair<'a, T>(
     slots: NonNull<BareSlot<T>>,
     capacity: u64,
 ) -> (spsc::Producer<'a, T, Local>, spsc::Consumer<'a, T, Local>) {
-    // SAFETY: by the caller's promise nothing else accesses these words.
+    // SAFETY: the caller promises that nothing accesses the header during the call, so plain reads of its words race with no store.
     let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `pair`, for the only two ends; the indices were read from the ring.
     let (producer, consumer) =
         unsafe { spsc::constant::ends(Port::new(header, header), Port::new(header, header), slots, capacity, head, tail) };
     (producer.announce(), consumer.announce())
@@ -107,7 +107,7 @@ unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace
     slots: NonNull<K::Slot>,
     capacity: u64,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller makes the promises of `pair`, which are passed on unchanged.
     let (_, mut consumer) = unsafe { pair::<K, T>(header, slots, capacity) };
     drop_all(|| consumer.peek(usize::MAX).map(|chunk| chunk.release(usize::MAX)).is_ok());
 }
@@ -117,7 +117,8 @@ unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace
 /// As [`HostKind::discard`].
 unsafe fn discard_popped<K: OneConsumer<T, Local> + InPlace, T>(header: &RingHeader<HostWord>, slots: NonNull<K::Slot>, capacity: u64) {
     const { assert!(!K::ANNOUNCED, "the consumer below does not open the end again") };
-    // SAFETY: the caller's promise. An index that producers write is in range: they are this library's.
+    // SAFETY: the caller promises valid slots, and that no consumer is attached or will be, so this is the only one while it lives. An
+    // index that producers write is in range: they are this library's.
     if let Ok(mut consumer) = unsafe { Consumer::<K, T, Local>::over(header, header, slots, capacity) } {
         drop_all(|| consumer.peek(usize::MAX).map(|chunk| chunk.release(usize::MAX)).is_ok());
     }
@@ -129,7 +130,7 @@ unsafe fn discard_popped<K: OneConsumer<T, Local> + InPlace, T>(header: &RingHea
 ///
 /// As [`HostKind::discard`].
 unsafe fn discard_claimed<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `capacity` valid slots, shared only by ends of this ring, which all follow this protocol.
     let turns = unsafe { Turns::<T, Local>::new(header, slots, capacity) };
     let mut hint = Word::load(&header.consumer.head);
     drop_all(|| {
@@ -145,7 +146,7 @@ unsafe fn discard_claimed<T>(header: &RingHeader<HostWord>, slots: NonNull<WordS
 ///
 /// As [`Producer::over`], and no end is attached.
 unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `capacity` valid slots and that no end is attached, so nothing else accesses them.
     let turns = unsafe { Turns::<T, Local>::new(header, slots, capacity) };
     let mut places = 0..capacity;
     drop_all(|| {
@@ -176,12 +177,12 @@ impl<T> HostKind<T> for Indexed {
     fn clear(_: &mut [MaybeUninit<Self::Slot>], _: u64) {}
 
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_popped` requires no more.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
     }
 
     unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_popped` requires the same.
         unsafe { discard_popped::<Self, T>(header, slots, capacity) };
     }
 }
@@ -194,12 +195,12 @@ impl<T> HostKind<T> for Flagged {
     }
 
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_popped` requires no more.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
     }
 
     unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_popped` requires the same.
         unsafe { discard_popped::<Self, T>(header, slots, capacity) };
     }
 }
@@ -214,12 +215,12 @@ macro_rules! many_producers {
             }
 
             unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_full` requires the same.
                 unsafe { drop_full::<T>(header, slots, capacity) };
             }
 
             unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_claimed` requires the same.
                 unsafe { discard_claimed::<T>(header, slots, capacity) };
             }
         }
@@ -309,9 +310,9 @@ unsafe fn one_consumer<'a, T>(
     slots: NonNull<WordSlot<T>>,
     capacity: u64,
 ) -> (mpsc::Producer<'a, T, Local>, mpsc::Consumer<'a, T, Local>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `capacity` valid slots, shared only by ends of this ring, which all follow this protocol.
     let producer = mpsc::Producer::at(unsafe { Turns::new(header, slots, capacity) });
-    // SAFETY: as above.
+    // SAFETY: the caller promises valid slots and a right capacity, and that at most producers are attached, so this is the only consumer.
     match unsafe { Consumer::over(header, header, slots, capacity) } {
         Ok(consumer) => (producer, consumer),
         Err(_) => unreachable!("a consumer that polls slots reads no index of others"),
@@ -326,7 +327,7 @@ unsafe fn handles<'a, T>(
     slots: NonNull<WordSlot<T>>,
     capacity: u64,
 ) -> (mpmc::Producer<'a, T, Local>, mpmc::Consumer<'a, T, Local>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `capacity` valid slots, shared only by handles of this ring, which all follow this protocol.
     let turns = unsafe { Turns::new(header, slots, capacity) };
     (mpmc::Producer::at(turns), mpmc::Consumer::at(turns))
 }

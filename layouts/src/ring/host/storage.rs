@@ -61,7 +61,7 @@ pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {
 unsafe impl<C, const N: usize> Storage<C> for [MaybeUninit<C>; N] {}
 // SAFETY: an exclusive borrow, of the same slots while it lasts.
 unsafe impl<C> Storage<C> for &mut [MaybeUninit<C>] {}
-// SAFETY: as above.
+// SAFETY: an exclusive borrow, of the same slots while it lasts.
 unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
 pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutError> {
     let capacity = storage.as_ref().len() as u64;

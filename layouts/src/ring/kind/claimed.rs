@@ -95,7 +95,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
         capacity: u64,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
         Self { header, slots: unsafe { Slots::new(slots, capacity) } }
     }
 
@@ -106,7 +106,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     where
         T: RingMessage,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and shared by this protocol only, so the header
+        // is accessed only as words.
         let (header, layout, slots) = unsafe { place::<T, M>(kind, base, len)? };
         // SAFETY: the slots of the layout lie within `len`.
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
@@ -146,7 +147,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
             let (now, later) = values.split_at_mut(slots.len());
             values = later;
             for (slot, value) in slots.iter().zip(now) {
-                // SAFETY: the caller's promise; each slot once.
+                // SAFETY: the caller promises that it claimed these slots when they were full and has not taken them; this loop takes each
+                // once.
                 *value = unsafe { take::<T, M>(slot, taken) };
             }
         }
@@ -486,7 +488,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         T: RingMessage,
         M: Machine<Corrupt = Corrupt>,
     {
-        // SAFETY: the caller's promise; the proof makes them one domain.
+        // SAFETY: the caller promises what `from_raw` requires, with producers in domains that the proof covers; native atomics make them
+        // one domain.
         unsafe { Self::from_raw(base, len) }
     }
 

@@ -45,12 +45,13 @@ impl Sealed for Plain {}
 impl<T, M: Machine> Access<T, M> for Plain {
     #[inline(always)]
     unsafe fn write(cell: &M::Cell<T>, value: T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the slot is its own, so nothing else accesses the cell; a cell's pointer is valid for writes.
         cell.with_mut(|place| unsafe { value::write(place, value) });
     }
     #[inline(always)]
     unsafe fn read(cell: &M::Cell<T>) -> T {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the slot is its own and initialised, and that its value is read once, so no second owner of the
+        // value arises.
         cell.with(|place| unsafe { value::read(place) })
     }
 }

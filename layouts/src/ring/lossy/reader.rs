@@ -54,9 +54,11 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; loads only need reads.
+        // SAFETY: the caller promises that `len` bytes are valid for reads and initialised for `'a`, and written by whole words only;
+        // `place` only reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        // SAFETY: the caller promises readable slots, written by whole words only; `place` checked that they lie within `len`, and that the
+        // capacity is a power of two.
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
@@ -71,7 +73,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     /// As [`from_raw`](Self::from_raw), for as many slots at `slots` as the header says.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises as many readable slots for `'a` as the header says; `geometry_of` checked that this is a power of
+        // two.
         Ok(unsafe { Self::over(header, slots, layout.capacity()) })
     }
 
@@ -80,7 +83,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
         let start = header.consumer.head.load();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` slots that live for `'a`; `capacity` is a power of two, and so many slots fit `usize`.
         let cells = unsafe { Cells::new(slots, capacity) };
         let mut reader = Self { header, cells, start, head: start, tail: start, lost: 0 };
         reader.tail = reader.poll();

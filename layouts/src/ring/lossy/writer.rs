@@ -41,9 +41,11 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// For `'a`, `len` bytes at `base` are valid and initialised, and only this writer writes them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only this writer writes them, which it
+        // does by words.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        // SAFETY: the caller promises the only writer; `place` checked that the slots lie within `len`, and that the capacity is a power of
+        // two.
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
@@ -58,7 +60,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     /// As [`from_raw`](Self::from_raw), for the header and as many slots at `slots` as it says.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises as many valid slots for `'a` as the header says, and the only writer; `geometry_of` checked that
+        // their number is a power of two.
         Ok(unsafe { Self::over(header, slots, layout.capacity()) })
     }
 
@@ -67,7 +70,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
         let tail = header.producer.tail.load();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `capacity` slots that live for `'a`; `capacity` is a power of two, and so many slots fit `usize`.
         let cells = unsafe { Cells::new(slots, capacity) };
         Self { port: Port::new(header, header), cells, tail, published: tail }
     }

@@ -149,7 +149,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count as u64));
         }
         let slot = self.turns.slot(self.next);
-        // SAFETY: as in `Grant::write`.
+        // SAFETY: by the invariant the indices from `next` to `end` are claimed and not written, and `next` is below `end` here.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         self.next = self.next.wrapping_add(1);
         // Relaxed: a hint only.

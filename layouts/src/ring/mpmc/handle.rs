@@ -45,7 +45,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     where
         T: RingMessage,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only handles of this ring in one domain
+        // access them.
         let turns = unsafe { Turns::from_raw(RingFlags::from_bits_retain(KIND), base, len)? };
         Ok(Self::at(turns))
     }
@@ -64,7 +65,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         T: RingMessage,
     {
         let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
-        // SAFETY: the caller's promise; the layout was checked.
+        // SAFETY: the caller promises as many valid slots for `'a` as the header says, shared by handles of this ring only; `geometry_of`
+        // checked that this is a power of two.
         let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
         Ok(Self::at(turns))
     }
@@ -82,7 +84,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     where
         T: RingMessage,
     {
-        // SAFETY: the caller's promise; the proof makes them one domain.
+        // SAFETY: the caller promises what `from_raw` requires, with handles in domains that the proof covers; native atomics make them one
+        // domain.
         unsafe { Self::from_raw(base, len) }
     }
 

@@ -40,7 +40,8 @@ impl<T, const N: usize> Ring<T, N> {
     pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Local>, Consumer<'static, T, Local>) {
         let slots = NonNull::from_ref(&self.slots).cast();
         // A new ring's indices are 0. They are not read: the compiler reads no other `static`.
-        // SAFETY: the slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
+        // SAFETY: the slots live as long as the ring, a power of two; the caller promises an unchanged ring, so both indices are 0, and no
+        // other ends of it.
         unsafe { ends(Port::in_static(&self.header), Port::in_static(&self.header), slots, N as u64, 0, 0) }
     }
 }
@@ -57,7 +58,7 @@ pub(in crate::ring) const unsafe fn ends<'a, T>(
     head: u64,
     tail: u64,
 ) -> (Producer<'a, T, Local>, Consumer<'a, T, Local>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
     let slots = unsafe { Slots::new(slots, capacity) };
     let producer = Producer { state: Filling::new(tail), port: to_fill, slots, tail, end: head.wrapping_add(capacity) };
     (producer, Consumer { state: Emptying::new(head, tail), port: to_empty, slots, head })

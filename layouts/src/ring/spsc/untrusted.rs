@@ -43,7 +43,7 @@ pub struct Bytewise(());
 /// # unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(&RingLayout::of::<u64>(16)?, 0) };
 /// // SAFETY: `len` bytes at `base` are mapped, initialised and reached by atomic accesses only.
 /// let mut producer = unsafe { Producer::<u64>::attach(base, len)? };
-/// // SAFETY: as above; usually in another process.
+/// // SAFETY: `len` bytes at `base` are mapped, initialised and reached by atomic accesses only; usually in another process.
 /// let mut consumer = unsafe { Consumer::<u64>::attach(base, len)? };
 /// assert_eq!(producer.push_slice(&[1, 2, 3])?, 3);
 /// assert_eq!(consumer.pop(), Ok(1));
@@ -83,7 +83,8 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only. Other
     /// processes may write them.
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise. Words are checked; only `Bytewise` accesses payload.
+        // SAFETY: the caller promises mapped, initialised bytes that this program accesses atomically only. `from_raw` also requires that
+        // the peer keeps to the protocol; without that, each of its indices is checked, and `Bytewise` reads any payload as atomic bytes.
         unsafe { Self::from_raw(base, len) }
     }
 
@@ -202,12 +203,12 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
         let (words, last) = rest.as_chunks_mut::<8>();
         let after = before + size_of_val(words);
         for (place, byte) in first.iter_mut().enumerate().chain(last.iter_mut().enumerate().map(|(place, byte)| (after + place, byte))) {
-            // SAFETY: as in `write`.
+            // SAFETY: `place` is below the size of a `T`, so within the slot, which lives as long as `cell`.
             let place = unsafe { AtomicU8::from_ptr(slot.add(place)) };
             *byte = place.load(Relaxed);
         }
         for (place, word) in words.iter_mut().enumerate() {
-            // SAFETY: as in `write`.
+            // SAFETY: within the slot, and aligned: `first` ends where a word begins.
             let place = unsafe { word_at(slot.add(before + 8 * place)) };
             *word = place.load(Relaxed).to_ne_bytes();
         }
@@ -223,11 +224,11 @@ fn before_words<T>(slot: *mut u8) -> usize {
 
 /// # Safety
 ///
-/// Eight bytes at `place` are mapped for `'a`; `place` is a multiple of 8.
+/// Eight bytes at `place` are mapped for `'a` and accessed by this program atomically only; `place` is a multiple of 8.
 #[inline(always)]
 unsafe fn word_at<'a>(place: *mut u8) -> &'a AtomicU64 {
     // Tests run on machines that tolerate misalignment.
     debug_assert!(place.cast::<AtomicU64>().is_aligned());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises eight mapped bytes for `'a` at a multiple of 8; this program accesses them atomically only.
     unsafe { AtomicU64::from_ptr(place.cast()) }
 }

@@ -139,7 +139,8 @@ impl<E: Reborrow> Owned<E> {
     /// A safe caller must not get this reference: it could put another ring's end there. Grants, chunks and batches keep it private.
     fn lent(&mut self) -> &mut E::At<'_> {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: as in `end`. No user of `lent` puts a shorter-lived end there.
+        // SAFETY: by `Reborrow` the types differ only in a lifetime, which may be shortened; `self`, whose ring outlives the borrow, is
+        // borrowed mutably. No user of `lent` puts a shorter-lived end there.
         unsafe { &mut *end }
     }
 }

@@ -66,7 +66,7 @@ pub(super) struct ValuesOf<K: HostKind<T>, T> {
 
 // SAFETY: it accesses words atomically, and values only as the ring's one consumer, on any thread.
 unsafe impl<K: HostKind<T>, T: Send> Send for ValuesOf<K, T> {}
-// SAFETY: as above.
+// SAFETY: it accesses words atomically, and values only in `discard`, which one thread calls at a time.
 unsafe impl<K: HostKind<T>, T: Send> Sync for ValuesOf<K, T> {}
 
 impl<K: HostKind<T>, T> ValuesOf<K, T> {
@@ -101,8 +101,8 @@ impl<K: HostKind<T>, T: Send> Values for ValuesOf<K, T> {
         // SYNC POINT: value published, consumer closed. Pairs with the fence or the read-modify-write of `Waiting::ring` in ringmem.
         fence(SeqCst);
         RmwWord::fetch_add(&self.header.consumer.waiting, 0);
-        // SAFETY: the ring lives, and only one thread is here, by the caller's promise. No consumer is left, and none comes: only a consumer can be
-        // cloned to one.
+        // SAFETY: the caller promises that the values are abandoned, that the ring lives and that no other thread is here. No consumer is
+        // left, and none comes: only a consumer can be cloned to one.
         unsafe { K::discard(self.header, self.slots, self.capacity) };
     }
 }
