@@ -23,7 +23,7 @@ impl Process {
 ///
 /// The handler only stores words: the child of a multithreaded process may do no more.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the handler only stores words, as `system::in_child` requires.
     unsafe { system::in_child(handler) };
 }
 
@@ -48,8 +48,11 @@ mod system {
         });
     }
 
+    /// # Safety
+    ///
+    /// As [`super::in_child`].
     pub unsafe fn in_child(handler: extern "C" fn()) {
-        // SAFETY: the caller's promise. A failure leaves forks undetected.
+        // SAFETY: the caller promises that the handler only stores words, which a forked child may do. A failure leaves forks undetected.
         unsafe { libc::pthread_atfork(None, None, Some(handler)) };
     }
 

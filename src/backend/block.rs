@@ -185,7 +185,7 @@ pub struct Block {
 
 // SAFETY: dereferences nothing; its owner decides about accesses.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: dereferences nothing; its owner decides about accesses.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -208,7 +208,7 @@ impl Block {
     #[must_use]
     pub unsafe fn place(&self, offset: u64) -> Option<Place> {
         match self.host {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises an offset within the block, whose host address has that many bytes.
             Some(host) => Some(Place::Host(unsafe { host.add(offset as usize) })),
             None => self.device_address.and_then(|address| address.offset(offset)).map(Place::Device),
         }

@@ -20,10 +20,11 @@ pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Both have `bytes` bytes, without overlap. One aligned word is writable at both; others may access it as a word.
+/// Both have `bytes` bytes, without overlap. Meanwhile nothing writes the source or accesses the target, except one aligned word, which is
+/// writable at both and which others may access as a word.
 pub(crate) unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     if !is_word(to.as_ptr().addr() as u64, from.as_ptr().addr() as u64, bytes as u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `bytes` bytes on both sides without overlap, which nothing else uses meanwhile.
         return unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
     // SAFETY: aligned, valid for reads and writes, and accessed as words.

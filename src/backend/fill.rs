@@ -86,10 +86,10 @@ impl Place {
 
 /// # Safety
 ///
-/// `place` is aligned, writable and exclusive; `fill.to` is not used.
+/// At `place`, `fill.count` elements of `fill.size` bytes (1, 2, 4 or 8) are aligned, writable and exclusive; `fill.to` is not used.
 pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
     let Fill { pattern, size, count, .. } = *fill;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `count` aligned, writable and exclusive elements of `size` bytes.
     unsafe {
         match size {
             1 => place.write_bytes(pattern as u8, count as usize),
@@ -102,10 +102,10 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
 
 /// # Safety
 ///
-/// Aligned, with `count` writable elements.
+/// At `first`, `count` elements are aligned, writable and exclusive.
 unsafe fn repeat<T: core::marker::Copy>(first: *mut T, value: T, count: u64) {
     for i in 0..count as usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `count` aligned and writable elements, and `i` is below it.
         unsafe { first.add(i).write(value) };
     }
 }

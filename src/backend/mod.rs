@@ -194,10 +194,10 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As those two.
     unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         for copy in copies {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller makes the promises of `copy_now` for each of the copies.
             unsafe { self.copy_now(copy) }?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promise of `publish_now` for the word.
         unsafe { self.publish_now(word, value) }
     }
 

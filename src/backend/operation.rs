@@ -33,7 +33,7 @@ pub enum Place {
 
 // SAFETY: only a number; accessing it is unsafe.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: only a number; accessing it is unsafe.
 unsafe impl Sync for Place {}
 
 impl Place {

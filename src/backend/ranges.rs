@@ -43,7 +43,7 @@ pub(crate) struct Span {
 
 // SAFETY: only a number; each access has its own argument.
 unsafe impl<O: Send> Send for Range<O> {}
-// SAFETY: as above.
+// SAFETY: only a number; each access has its own argument.
 unsafe impl<O: Sync> Sync for Range<O> {}
 
 #[derive(Clone, Copy)]

@@ -86,7 +86,7 @@ impl DeviceRing {
             let [page] = image.as_mut_slice() else { return Ok(pages) };
             // SAFETY: an aligned page, longer than a header, without other references.
             let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };
-            // SAFETY: as above.
+            // SAFETY: the page is aligned, longer than a header and without other references, so nothing is attached to the ring.
             unsafe { header.format::<T>(&layout, start) };
             pages.copy_from(&image)?;
             Ok::<_, Error>(pages)
@@ -119,7 +119,7 @@ impl DeviceRing {
 
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
-            // SAFETY: as in `slots`.
+            // SAFETY: the pages hold header and slots, and `offset` is of a word of the header or of a slot.
             Some(base) => Ok(Place::Host(unsafe { base.add(offset as usize) })),
             None => self.ring.place(offset),
         }

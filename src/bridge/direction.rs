@@ -335,7 +335,8 @@ impl<E: HostEnd> Transfer<E> {
         let span = Span { start: *next, count, capacity: host.layout.capacity(), slot_size: host.layout.slot_size() };
         *next = span.end();
         if let Some(mapped) = transport.mapped() {
-            // SAFETY: as below.
+            // SAFETY: `mapped` is of this transport. By the invariant of the indices, the source's slots are published to the bridge and
+            // not yet released, and the target's released to it and not yet published: neither the kernel nor the user's end accesses them.
             unsafe { transport.send_mapped(mapped, span, E::TO_DEVICE) };
             self.arrived(span.end());
             return Ok(());
@@ -352,7 +353,8 @@ impl<E: HostEnd> Transfer<E> {
         } else {
             let since = flights.front().and_then(|flight| flight.first);
             let index = IndexStore { word: device.written(E::OURS)?, value: span.end(), since };
-            // SAFETY: as above; only the bridge writes this index.
+            // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots, and `Rings` keeps both
+            // rings until the copies are complete. Only the bridge writes this index.
             unsafe { transport.send(span, from, to, index) }
         }?;
         self.in_doubt = false;

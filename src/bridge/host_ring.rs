@@ -36,7 +36,7 @@ pub(super) struct HostRing {
 
 // SAFETY: owned memory, shared by the ring's protocol.
 unsafe impl Send for HostRing {}
-// SAFETY: as above.
+// SAFETY: owned memory, shared by the ring's protocol.
 unsafe impl Sync for HostRing {}
 
 impl HostRing {
@@ -92,17 +92,20 @@ impl HostRing {
 
     /// # Safety
     ///
-    /// Only one of a ring's producers is used; others at most [announce](spsc::Producer::announce).
+    /// Only one of a ring's producers is used; others at most [announce](spsc::Producer::announce). The `Arc` is kept as long as the
+    /// producer.
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only one used, and the `Arc` is kept: the caller's promise.
+        // SAFETY: `base` has a ring's bytes by the invariant, as long as the `Arc`, which the caller promises to keep; it also promises
+        // that only this producer is used.
         Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
     /// # Safety
     ///
-    /// As [`producer`](Self::producer).
+    /// As [`producer`](Self::producer), for the ring's consumers.
     pub unsafe fn consumer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Consumer<'static, T, Host>> {
-        // SAFETY: as in `producer`.
+        // SAFETY: `base` has a ring's bytes by the invariant, as long as the `Arc`, which the caller promises to keep; it also promises
+        // that only this consumer is used.
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
@@ -163,7 +166,8 @@ macro_rules! host_end {
             type Message = T;
             const TO_DEVICE: bool = $to_device;
             unsafe fn attach(ring: &Arc<HostRing>) -> Result<Self> {
-                // SAFETY: the caller's promise is that of `producer` and `consumer`.
+                // SAFETY: the caller promises that only this end of its side is used and that the `Arc` is kept; `producer` and `consumer`
+                // require the same.
                 unsafe { ring.$attach() }
             }
             fn announced(self) -> Self {

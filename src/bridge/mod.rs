@@ -152,7 +152,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let output = Arc::new(HostRing::new::<O>(backend, device, kind, capacity[1], start)?);
         // SAFETY: once for each ring; the other end is the bridge's or the kernel's.
         let (sender, receiver) = unsafe { (Sender::new(&input)?, Receiver::new(&output)?) };
-        // SAFETY: as above; the other ends are the sender and the receiver.
+        // SAFETY: once for each ring; the other ends are the sender and the receiver.
         let (to_device, to_host) = unsafe {
             let to_device = Direction::open(backend, device, strategy, placement[0], input, start)?;
             (to_device, Direction::open(backend, device, strategy, placement[1], output, start)?)

@@ -199,9 +199,9 @@ impl Transport {
         match (first, second) {
             // SAFETY: the caller promises live slots and a live word, which no one else uses until this call returns.
             (Some(first), Some(second)) => unsafe { self.backend.copy_and_publish_now(&[first, second], word, value) },
-            // SAFETY: as above.
+            // SAFETY: the caller promises live slots and a live word, which no one else uses until this call returns.
             (Some(first), None) => unsafe { self.backend.copy_and_publish_now(&[first], word, value) },
-            // SAFETY: as above.
+            // SAFETY: the caller promises a live word, which no one else writes; there are no slots to copy.
             (None, _) => unsafe { self.backend.publish_now(word, value) },
         }?;
         for copy in [first, second].into_iter().flatten() {

@@ -216,14 +216,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             region,
             stream: Stream::new(backend, device)?,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `open_raw`, and the kernel of this new channel has not been launched.
         unsafe { channel.start() }?;
         Ok(channel)
     }
 
     /// # Safety
     ///
-    /// As `open`; no kernel runs on this channel's memory.
+    /// As [`open_raw`](Self::open_raw); no kernel runs on this channel's memory.
     unsafe fn start(&mut self) -> Result<()> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -237,7 +237,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.control = unsafe { HostSide::prepare(self.block, prepared) };
         // SAFETY: no kernel writes there.
         unsafe { self.telemetry.reset() };
-        // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller's promise.
+        // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller promises that other memory
+        // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
         // First, so that the drop terminates the kernel if a later step fails.
@@ -263,7 +264,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw (use Channel::restart_raw)" });
         }
-        // SAFETY: as in `Builder::open`, which opened this channel.
+        // SAFETY: not raw, so `Builder::open` opened it: `Persistent` promises that the kernel uses only its control block, telemetry and
+        // rings, and managed memory was checked.
         unsafe { self.restart_raw() }
     }
 
@@ -285,7 +287,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             return Err(Error::Busy { what: "the kernel has not ended" });
         }
         drop(self.kernel.take());
-        // SAFETY: the caller's promise; no kernel runs.
+        // SAFETY: the caller makes the promises of `open_raw` for the new launch; the old kernel has returned.
         unsafe { self.start() }
     }
 }

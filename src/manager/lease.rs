@@ -155,7 +155,7 @@ impl<T, M: Memory> Drop for Lease<'_, T, M> {
         match self.used {
             // SAFETY: only here, or in `into_owned`, which does not drop.
             None => unsafe { ManuallyDrop::drop(&mut self.entry) },
-            // SAFETY: as above.
+            // SAFETY: only here, or in `into_owned`, which does not drop.
             Some(ticket) => keep(unsafe { ManuallyDrop::take(&mut self.entry) }, ticket),
         }
     }
@@ -365,7 +365,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
             self.entry.may_queue()?;
             let source = self.slice(range)?;
             let target = to.slice(..source.len())?;
-            // SAFETY: as in `upload`.
+            // SAFETY: two exclusive buffers: this lease's, which lists the copy below, and `to`, which lists it before its next use.
             self.entry.shared().guard.retry(|| unsafe { stream.queue_copy(source, target, [None; 2]) })
         })();
         self.list(stream, queued, to)

@@ -78,7 +78,7 @@ impl StoredMirror {
     /// The mirror is a `V`.
     unsafe fn into_mirror<V: 'static>(self) -> V {
         let mirror: Box<dyn Any> = self.mirror;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the mirror is a `V`, so the downcast succeeds.
         unsafe { *mirror.downcast().unwrap_unchecked() }
     }
 }

@@ -386,7 +386,7 @@ pub(crate) struct Leased<'a, V, S, K: Mode> {
 
 // SAFETY: a lease is `&V`, or `V` for the last one, and `&S`; the table is shared by threads under the same bounds.
 unsafe impl<V: Send + Sync, S: Send + Sync, K: Mode> Send for Leased<'_, V, S, K> {}
-// SAFETY: as above.
+// SAFETY: a lease is `&V`, or `V` for the last one, and `&S`; the table is shared by threads under the same bounds.
 unsafe impl<V: Send + Sync, S: Send + Sync, K: Mode> Sync for Leased<'_, V, S, K> {}
 
 impl<'a, V, S, K: Mode> Leased<'a, V, S, K> {

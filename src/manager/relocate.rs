@@ -138,12 +138,12 @@ fn movable<M: Memory>(table: &Table<Pool<M>>, index: Index, pool: &Pool<M>) -> R
 unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     // SAFETY: the beginning is within the block.
     let source = unsafe { from.place(0) };
-    // SAFETY: as above.
+    // SAFETY: the beginning is within the block.
     let target = unsafe { to.place(0) };
     let (Some(from_place), Some(to_place)) = (source, target) else { return Ok(()) };
-    // SAFETY: the caller's promise.
     let (backend, bytes) = (memory.backend(), from.layout.size() as u64);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that both blocks have so many bytes and do not overlap, and that nothing writes `from` or uses `to`;
+    // blocks are writable.
     let copy = || unsafe { backend.copy_now(&Copy { to: to_place, from: from_place, bytes }) };
     // Invalid contents stay invalid.
     backend.taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))

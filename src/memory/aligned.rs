@@ -94,7 +94,8 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let block = Block { layout: self.raised(block.layout).unwrap_or(block.layout), ..*block };
-        // SAFETY: the caller's promise; the upstream memory's layout.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; with the raised layout it is the
+        // upstream memory's block.
         unsafe { self.memory.free(&block, uses) }
     }
 

@@ -284,7 +284,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Compact::of(&Block::empty(self.block.location(), 1));
         let block = replace(&mut self.block, empty);
-        // SAFETY: as in `close`.
+        // SAFETY: of this memory by the invariant, with its uses listed; an empty block has taken its place, so it is freed once.
         unsafe { give_back(&*self.memory, &block, &self.uses) }
     }
 
@@ -292,7 +292,7 @@ impl<T, M: Memory> Buffer<T, M> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its memory is not used again.
         let memory = ManuallyDrop::into_inner(unsafe { ptr::read(&raw const this.memory) });
-        // SAFETY: as above, for the uses.
+        // SAFETY: `this` is not dropped, and its uses are not used again.
         let uses = unsafe { ptr::read(&raw const this.uses) };
         (memory, this.block, uses)
     }
@@ -371,7 +371,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         let Compact { host, device_address, bytes, tag, facts } = self.block;
         // Whole words, as `Compact` requires: short enough to be inlined, so the buffer is read where it was written.
-        // SAFETY: as in `close`.
+        // SAFETY: of this memory by the invariant, with its uses listed, and not used again.
         unsafe { dispose(memory, host, device_address, bytes, tag, facts, replace(&mut self.uses, Listed::NONE)) };
     }
 }
@@ -381,7 +381,8 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
 /// As [`Memory::free`], for a block of these fields.
 #[inline(never)]
 unsafe fn dispose<M: Memory>(memory: M, host: Option<NonNull<u8>>, device_address: u64, bytes: usize, tag: u64, facts: u64, uses: Listed) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that a block of these fields is of this memory and freed once, and that only the listed operations use
+    // it.
     if let Err(error) = unsafe { give_back(&memory, &Compact { host, device_address, bytes, tag, facts }, &uses) } {
         memory.backend().unreported(error);
     }
@@ -396,9 +397,9 @@ unsafe fn give_back<M: Memory>(memory: &M, block: &Compact, uses: &Listed) -> Re
         return Ok(());
     }
     match uses.any() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once; nothing is listed, so nothing uses it.
         None => unsafe { memory.free(&block.block(), &Uses::NONE) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, and that only `uses` still use it.
         Some(uses) => unsafe { give_back_after(memory, block, uses) },
     }
 }
@@ -409,7 +410,7 @@ unsafe fn give_back<M: Memory>(memory: &M, block: &Compact, uses: &Listed) -> Re
 #[cold]
 #[inline(never)]
 unsafe fn give_back_after<M: Memory>(memory: &M, block: &Compact, uses: &Uses) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the block is of this memory and freed once, and that only `uses` still use it.
     unsafe { memory.free(&block.block(), uses) }
 }
 

@@ -92,7 +92,7 @@ impl Compact {
     ///
     /// `offset` is within the block.
     pub unsafe fn place(&self, offset: u64) -> Option<Place> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises an offset within the block, which `block` returns.
         unsafe { self.block().place(offset) }
     }
 }

@@ -135,7 +135,8 @@ unsafe impl<M: Memory> Memory for Failing<M> {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let injected = self.frees.check(&self.shared.frees, "free", block.layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the upstream memory's,
+        // unchanged.
         unsafe { self.shared.memory.free(block, uses) }.and(injected)
     }
 

@@ -51,7 +51,8 @@ macro_rules! kinds {
                 self.backend.allocate(&request, on.map(|stream| stream.on(&*self.backend)).transpose()?)
             }
             unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the block is freed once and that only `uses` still use it; the backend allocated it for
+                // this memory.
                 unsafe { self.backend.free(block, uses) }
             }
             fn backend(&self) -> &Arc<dyn Backend> {

@@ -109,7 +109,8 @@ unsafe impl<M: Memory> Memory for Limited<M> {
                 backend.keep(Box::new(budget.taken(bytes)), uses, Some(&left));
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the upstream memory's,
+        // unchanged.
         both(|| outcome = unsafe { memory.free(block, uses) }, give);
         outcome
     }

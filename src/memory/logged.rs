@@ -154,7 +154,8 @@ unsafe impl<M: Memory> Memory for Logged<M> {
                 log.calls.push(Call::of(Event::Free { block, after }, now_ns()));
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the upstream memory's,
+        // unchanged.
         unsafe { self.shared.memory.free(block, uses) }
     }
 

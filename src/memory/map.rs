@@ -53,7 +53,8 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ) -> Result<R> {
         self.view.settle()?;
         if let Some(first) = self.view.host::<T>(self.len(), contents)? {
-            // SAFETY: as in `Slice::read`, and exclusively this value's.
+            // SAFETY: the view's elements, initialised by the memory's promise and exclusively this value's; `settle` has waited for their
+            // uses.
             return Ok(change(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len()) }));
         }
         let mut staged = stage(self)?;

@@ -230,7 +230,8 @@ macro_rules! forwards {
             }
             #[inline(always)]
             unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; this memory is the one that
+                // is pointed to.
                 unsafe { (**self).free(block, uses) }
             }
             fn backend(&self) -> &Arc<dyn Backend> {

@@ -91,7 +91,8 @@ unsafe impl<M: Memory> Memory for Prefetching<M> {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the upstream memory's,
+        // apart from `ready`.
         unsafe { self.memory.free(block, uses) }
     }
 

@@ -257,7 +257,8 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         } else {
             NonNull::from(elements).cast()
         };
-        // SAFETY: as in `copy_to`; the exclusive target is not the source.
+        // SAFETY: so many bytes on both sides, checked above; the target is exclusively this value's and not the source, which is borrowed
+        // or the local word.
         unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
@@ -282,7 +283,8 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         }
         let size = size_of::<T>() as u64;
         let first = Copy { to, from: Place::Host(NonNull::from(&mut value).cast()), bytes: size };
-        // SAFETY: as above; source and target do not overlap.
+        // SAFETY: the elements are exclusively this value's, without queued operations; `value` is a local, and a doubling copies to later
+        // elements.
         iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
@@ -290,7 +292,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     pub fn zero(&mut self) -> Result<()> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let fill = Fill { to, pattern: 0, size: 1, count: count * size_of::<T>() as u64 };
-        // SAFETY: as in `fill`.
+        // SAFETY: the elements are exclusively this value's, and `settled` has waited for queued operations.
         unsafe { self.view.memory.backend().fill_now(&fill) }
     }
 
@@ -344,7 +346,8 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
             Some(first) => first,
             None => NonNull::dangling(),
         };
-        // SAFETY: as in `Slice::as_slice`, or without a place as in `zeroes`; exclusively this value's for 'a.
+        // SAFETY: by the invariant `len` elements, initialised by the memory's promise, which no queued operation uses, as just checked;
+        // without a place there are no elements or no bytes, which any aligned address holds. They are exclusively this value's for 'a.
         Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) })
     }
 }

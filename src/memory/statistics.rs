@@ -189,7 +189,8 @@ unsafe impl<M: Memory> Memory for Statistics<M> {
             scope.bytes.remove(block.layout.size());
             scope.blocks.remove(1);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the upstream memory's,
+        // unchanged.
         unsafe { self.shared.memory.free(block, uses) }
     }
 

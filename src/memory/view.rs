@@ -32,7 +32,7 @@ impl<'a, M: Memory> View<'a, M> {
     ///
     /// The offset is within the block.
     pub unsafe fn place(&self) -> Option<Place> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises an offset within the block.
         unsafe { self.block.place(self.offset as u64) }
     }
 
@@ -47,22 +47,24 @@ impl<'a, M: Memory> View<'a, M> {
     /// As [`copy_now`](crate::backend::Backend::copy_now).
     pub unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
         self.settle()?;
-        // SAFETY: the caller's promise; the uses are complete.
+        // SAFETY: the caller promises so many bytes on both sides, without overlap, and no other use meanwhile; the uses that were queued
+        // are complete.
         unsafe { self.memory.backend().copy_now(&Copy { to, from, bytes: bytes as u64 }) }
     }
 
     /// # Safety
     ///
-    /// Both views have `bytes` bytes and do not overlap; nothing else accesses the target.
+    /// Both views have `bytes` bytes and do not overlap; meanwhile nothing else writes the source or accesses the target.
     pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         same_backend(&**to.memory.backend(), &**self.memory.backend())?;
         to.settle()?;
-        // SAFETY: both within their blocks: the caller's promise.
+        // SAFETY: the caller promises that both views have `bytes` bytes, so both offsets are within their blocks.
         let (Some(to), Some(from)) = (unsafe { to.place() }, unsafe { self.place() }) else { return Ok(()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `bytes` bytes on both sides, without overlap, and no other use meanwhile; the target's uses are
+        // complete.
         unsafe { self.copy(to, from, bytes) }
     }
 

@@ -277,7 +277,7 @@ impl Peers {
         to.settle()?;
         // SAFETY: only read; `Ended` waits for all work queued with it, even if `progress` panics.
         let source = unsafe { Lent::new(from) };
-        // SAFETY: as above; a `SliceMut` is exclusive.
+        // SAFETY: a `SliceMut` is exclusive; `Ended` waits for all work queued with it, even if `progress` panics.
         let target = unsafe { Lent::new(to) };
         let mut copy = Ended(Chunked::idle(source, target, plan));
         copy.0.drive(None, progress);

@@ -256,7 +256,8 @@ impl<T: RingMessage> Producer<T> {
 impl<T: RingMessage> Consumer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let ownership = Ownership::new(file, place, Side::Consumer)?;
-        // SAFETY: as in `Producer::new`.
+        // SAFETY: mapped until `ownership` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically,
+        // through its ends, header and region.
         let end = unsafe { untrusted::Consumer::attach(place.base(), place.len())? }.announce();
         let consumer = Self { end, ownership };
         // As in `Producer::new`.

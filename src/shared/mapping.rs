@@ -18,7 +18,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: an address, without accesses of its own.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: an address, without accesses of its own.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

@@ -162,7 +162,8 @@ impl Slots {
     fn word(&self, slot: *mut u8, place: usize) -> &AtomicU64 {
         let place = slot.wrapping_add(place).cast::<u64>();
         debug_assert!(place.is_aligned());
-        // SAFETY: as in `byte`, and aligned: slots begin at multiples of 128, and `before` ends where a word begins.
+        // SAFETY: within the slot and the mapping, which lives as long as the slots and is accessed only atomically. It is aligned:
+        // `before` ends where a word begins, and if it is 0, the slot begins at a multiple of 8.
         unsafe { AtomicU64::from_ptr(place) }
     }
 }

@@ -121,7 +121,7 @@ impl View {
 fn entry(mapping: &Mapping) -> Result<RegionEntry<u64>, AttachError> {
     // SAFETY: at least the table is mapped, at a page's start. It consists of words, valid for any bytes.
     let header = unsafe { mapping.place().cast::<RegionHeader<HostWord>>().as_ref() };
-    // SAFETY: as above; the entries follow the header.
+    // SAFETY: the entries follow the header, within the table, which is mapped; they consist of words, valid for any bytes.
     let table: &[RegionEntry<HostWord>; MAX_ENTRIES] = unsafe { mapping.place().add(size_of::<RegionHeader<HostWord>>()).cast().as_ref() };
     let magic = Word::load(&header.magic);
     // SYNC POINT: region seen. Pairs with Plan::write.

@@ -56,7 +56,7 @@ impl Stream {
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
     ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `launch`, which `queue_launch` requires.
         unsafe { self.queue_launch(module, name, arguments, 1, false) }
     }
 
@@ -73,7 +73,7 @@ impl Stream {
     ) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
         let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `Stream::launch`, which the backend requires until the kernel has ended.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         event!(debug, stream = ticket.stream.get(), kernel = name, groups, stays, "launch queued");
         Ok(Pending::new((), Some(ticket), self.clone()))
@@ -121,7 +121,7 @@ impl Stream {
     ///
     /// As [`launch`](Self::launch): a pointer may be stale.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `launch`; the types have checked the arguments, but not that a pointer is live.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
@@ -153,7 +153,7 @@ impl Stream {
     /// let numbers = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
     /// // SAFETY: `add` uses three numbers, and they are the launch's.
     /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 10]) }?.detach();
-    /// // SAFETY: as above.
+    /// // SAFETY: `add` uses three numbers, and they are the launch's.
     /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 100]) }?.wait()?;
     /// assert_eq!(numbers.to_vec()?, [111, 112, 113]);
     /// # Ok(())
@@ -192,7 +192,8 @@ impl Stream {
                 self.come_after(&Uses::from(last))
             })?;
             let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
-            // SAFETY: the caller's promise; the launch owns the operands, after their uses, until the kernel has ended.
+            // SAFETY: the caller promises that the arguments are the kernel's, which accesses only the operands and ends by itself; the
+            // launch owns the operands, after their uses, until the kernel has ended.
             let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
             event!(debug, stream = ticket.stream.get(), kernel = name, "launch queued");
             Ok(Some(ticket))

@@ -91,7 +91,8 @@ impl Stream {
         let copy = Copy { to: target, from: source, bytes };
         let last = last.map(Uses::from);
         let work = Work::copy(from.device(), to.device(), bytes);
-        // SAFETY: within their buffers: the slices' invariant; the caller's promise.
+        // SAFETY: by the slices' invariant both places have `bytes` bytes. The caller promises an exclusive target without overlap, and
+        // that it lists the ticket before any other access.
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
@@ -112,19 +113,22 @@ impl Stream {
         let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
         if let Some(fill) = Fill::repeating(place, &value, count) {
-            // SAFETY: within the buffer: the slice's invariant; the caller's promise.
+            // SAFETY: by the slice's invariant the place has all elements. The caller promises an exclusive target, and that it lists the
+            // ticket before any other access.
             *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
             return Ok(());
         }
         let mut element = Box::new(value);
         let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
-        // SAFETY: as above; the source is kept until complete.
+        // SAFETY: by the slice's invariant the place has an element, and the caller promises an exclusive target; the source is kept until
+        // the copy is complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
         for doubling in place.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
-            // SAFETY: within the buffer, no overlap; the caller's promise.
+            // SAFETY: a doubling copies elements of the place to later ones of it, without overlap; the caller promises an exclusive
+            // target.
             *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
         }
         Ok(())

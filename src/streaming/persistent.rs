@@ -115,7 +115,8 @@ impl<D: Dialogue> Persistent<D> {
     /// As [`Channel::open_raw`]; the arguments may name the [streamer's memory](Streamer::address). Of it the kernel uses only chunks that
     /// were requested and not answered, whatever a `dialogue` requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
-        // SAFETY: the caller's promise; the memory is kept below, and chunks are not written before their answer.
+        // SAFETY: the caller makes the promises of `Channel::open_raw`, where arguments may name the streamer's memory: it is kept below,
+        // and a chunk is not written before its answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
         channel.keep_alive(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })

@@ -81,7 +81,8 @@ impl Arena {
     ///
     /// At most the capacity.
     pub unsafe fn place(&self, offset: u64) -> Place {
-        // SAFETY: the caller's promise; the invariant of `_mapping`.
+        // SAFETY: the caller promises an offset of at most the capacity; by the invariant of `_mapping` that many bytes are mapped from
+        // `place` on.
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
@@ -153,9 +154,9 @@ impl Arena {
 
     /// # Safety
     ///
-    /// [`take`](Self::take) allocated it; it is freed once and unused.
+    /// [`take`](Self::take) allocated these bytes; they are freed once and unused.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `take` allocated these bytes, so they are within the capacity; the caller promises that they are unused.
         unsafe { self.overwrite(offset, bytes, POISON) };
         self.space().free_list.release(offset, bytes);
     }
@@ -164,11 +165,11 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// Within the capacity, and exclusive.
+    /// The bytes are within the capacity, and exclusive.
     pub unsafe fn overwrite(&self, offset: u64, bytes: u64, byte: u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises bytes within the capacity, so the offset is too.
         let place = unsafe { self.place(offset) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `bytes` exclusive bytes within the capacity, which the mapping contains.
         unsafe { place.0.write_bytes(byte, bytes as usize) };
     }
 }

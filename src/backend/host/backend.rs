@@ -99,12 +99,12 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `copy_now`, which `Shared::copy` requires; the copy is complete before this returns.
         self.at_once(|| Facts::copy(copy, None), copy.bytes, || unsafe { self.shared.copy(copy, None, None) })
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `fill_now`, which `Shared::fill` requires; the fill is complete before this returns.
         self.at_once(|| Facts::fill(fill, None), fill.bytes(), || unsafe { self.shared.fill(fill, None, None) })
     }
 
@@ -147,7 +147,8 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller makes the promises of `publish_now`, which `Shared::publish` requires; the store is complete before this
+        // returns.
         self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.shared.publish(word, value, None) })
     }
 

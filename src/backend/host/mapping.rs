@@ -9,7 +9,7 @@ pub(super) struct Place(pub NonNull<u8>);
 
 // SAFETY: only a number; each access has its own argument.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: only a number; each access has its own argument.
 unsafe impl Sync for Place {}
 
 const PAGE: usize = 4096;
@@ -82,7 +82,7 @@ mod system {
         // SAFETY: locking does not change contents.
         let locked = unsafe { mlock(place.as_ptr().cast(), len) }.is_ok();
         if !locked {
-            // SAFETY: as above, after a partial lock. If it fails, pages stay locked until unmapped.
+            // SAFETY: unlocking does not change contents. The lock may be partial. If this fails, pages stay locked until unmapped.
             let _ = unsafe { munlock(place.as_ptr().cast(), len) };
         }
         locked
@@ -92,7 +92,7 @@ mod system {
     ///
     /// From one `map`, and no longer used.
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the range of one `map`, which nothing uses any more.
         let result = unsafe { munmap(place.as_ptr().cast(), len) };
         debug_assert!(result.is_ok());
     }
@@ -123,7 +123,7 @@ mod system {
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
         // SAFETY: `map` created the same layout.
         let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the range of one `map`, which nothing uses any more; `map` allocated it with this layout.
         unsafe { dealloc(place.as_ptr(), layout) };
     }
 }

@@ -76,9 +76,9 @@ impl Operation {
         match *self {
             // SAFETY: the invariant; a block freed meanwhile stays mapped.
             Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
-            // SAFETY: as above.
+            // SAFETY: by the invariant the caller of `Backend::fill` made its promise; a block freed meanwhile stays mapped.
             Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
-            // SAFETY: as above.
+            // SAFETY: by the invariant the caller of `Backend::publish` made its promise; a block freed meanwhile stays mapped.
             Self::Publish { word, value, pageable, .. } => unsafe { shared.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
                 let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch.name())?;
@@ -181,10 +181,12 @@ impl Shared {
             }
         }
         if let Route::Staged { .. } = route {
-            // SAFETY: as below.
+            // SAFETY: `ends` found this many bytes on both sides, or the caller promises them; the caller also promises no overlap and no
+            // other use meanwhile.
             unsafe { over_the_host(to.place, from.place, copy.bytes as usize) };
         } else {
-            // SAFETY: this many bytes: checked, or promised. No overlap, exclusive: the caller's promise.
+            // SAFETY: `ends` found this many bytes on both sides, or the caller promises them; the caller also promises no overlap and no
+            // other use meanwhile.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
@@ -200,7 +202,7 @@ impl Shared {
         let place = unsafe { found.place.add(at as usize) };
         // SAFETY: unused before the copy is complete: the copy's promise.
         let byte = unsafe { place.read() };
-        // SAFETY: as above.
+        // SAFETY: the byte that was read above; nothing else uses it before the copy is complete.
         unsafe { place.write(byte ^ 1) };
     }
 
@@ -217,7 +219,8 @@ impl Shared {
     /// As `Backend::publish_now`.
     pub unsafe fn publish(&self, place: Place, value: u64, queued: Option<bool>) -> Result<Route> {
         let (found, route) = self.check_word(place, queued)?;
-        // SAFETY: a live, aligned word that others access as one: checked, and the caller's promise.
+        // SAFETY: `check_word` found a live, aligned word, or the caller promises it; the caller also promises that others access it only
+        // as a word.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
         // SYNC POINT: published. Pairs with every acquire load of that word.
         word.store(value, Release);
@@ -235,7 +238,8 @@ impl Shared {
             self.touch(&found, fill.bytes(), None, &Facts::fill(fill, stream));
         }
         let place = found.place;
-        // SAFETY: this many exclusive elements: checked, and the caller's promise.
+        // SAFETY: `target` checked the alignment, and found this many bytes or the caller promises them; the caller also promises all
+        // elements exclusively.
         unsafe { filled(place, fill) };
         self.ranges.taints().remove(fill.to, fill.bytes());
         self.counts.fills.add(fill.bytes());
@@ -245,7 +249,7 @@ impl Shared {
 
 /// # Safety
 ///
-/// Both have this many bytes, without overlap.
+/// Both have this many bytes, without overlap. Meanwhile nothing else writes the source or accesses the target.
 unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     const PART: usize = 16 << 10;
     let mut host = [0; PART];
@@ -256,7 +260,7 @@ unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
         let (to, from) = unsafe { (to.add(begin), from.add(begin)) };
         // SAFETY: `len` bytes are left; the array has as many.
         unsafe { host.copy_from_nonoverlapping(from, len) };
-        // SAFETY: as above.
+        // SAFETY: `len` bytes are left in the target, which nothing else accesses; the array has as many.
         unsafe { to.copy_from_nonoverlapping(host, len) };
     }
 }

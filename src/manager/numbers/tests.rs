@@ -337,7 +337,7 @@ mod model {
 
         fn read(&self) {
             if self.gate.share(GENERATION).is_ok() {
-                // SAFETY: as above.
+                // SAFETY: the model checks this access.
                 let read = self.value.with(|value| unsafe { *value });
                 assert!(read >= 7, "what was reclaimed was read");
                 if self.gate.leave() {
@@ -348,7 +348,7 @@ mod model {
 
         fn write(&self, hold: Hold) {
             if self.gate.hold(GENERATION, hold).is_ok() {
-                // SAFETY: as above.
+                // SAFETY: the model checks this access.
                 self.value.with_mut(|value| unsafe { *value += 1 });
                 if self.gate.let_go(hold) {
                     self.reclaim();

@@ -277,7 +277,8 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             }
             block.tag = record.tag;
         }
-        // SAFETY: the caller's promise; the upstream memory's tag.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; with its old tag it is the upstream
+        // memory's block.
         unsafe { shared.memory.free(&block, uses) }
     }
 
