@@ -51,7 +51,7 @@ pub struct Block {
 
 // SAFETY: an address and how to free it; every access has its own proof.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: an address and how to free it; every access has its own proof.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -147,7 +147,7 @@ impl Span {
         let head = if alike { to.align_offset(8).min(len) } else { len };
         // SAFETY: within both spans; atomics.
         let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(AtomicU8::from_ptr(from.add(i)).load(Relaxed), Relaxed) };
-        // SAFETY: as above, and aligned after `head` bytes.
+        // SAFETY: within both spans and aligned after `head` bytes; atomics.
         let word =
             |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(AtomicU64::from_ptr(from.add(i).cast()).load(Relaxed), Relaxed) };
         each_aligned(head, len, byte, word);
@@ -158,7 +158,7 @@ impl Span {
         let head = to.align_offset(8).min(len);
         // SAFETY: within the span; atomics.
         let byte = |i| unsafe { AtomicU8::from_ptr(to.add(i)).store(value, Relaxed) };
-        // SAFETY: as above, and aligned after `head` bytes.
+        // SAFETY: within the span and aligned after `head` bytes; atomics.
         let word = |i| unsafe { AtomicU64::from_ptr(to.add(i).cast()).store(u64::from_ne_bytes([value; 8]), Relaxed) };
         each_aligned(head, len, byte, word);
     }

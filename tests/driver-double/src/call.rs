@@ -57,7 +57,7 @@ pub unsafe fn give<T: fmt::Debug>(place: *mut T, value: T) -> Answer {
     if Driver::the().record.is_on() {
         let _ = GAVE.try_with(|gave| gave.borrow_mut().push_str(&format!(" {value:#x?}")));
     }
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises that `place` is valid for a write unless it is null, which was rejected.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -73,14 +73,14 @@ pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
     if place.is_null() || len < bytes.len() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's promise; it fits.
+    // SAFETY: the caller promises that `place` is valid for writes of `len` bytes unless it is null, which was rejected; the string fits.
     unsafe { place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Ok(())
 }
 
 /// A caller's string.
 ///
-/// INVARIANT: null, or a C string during the call, by the caller's promise over the ABI.
+/// INVARIANT: null, or a C string during the call, which the caller of a driver function promises.
 #[repr(transparent)]
 pub struct Name(*const c_char);
 

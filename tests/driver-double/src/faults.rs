@@ -31,7 +31,7 @@ unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: caller's promise.
+    // SAFETY: not null; the caller promises that `name` is a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     calls::all().find(|symbol| symbol.name == name)
 }
@@ -45,7 +45,7 @@ unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64, code: u32) -> u32 {
     Driver::the();
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises that `symbol` is null or a C string, as `named` requires.
     match (unsafe { named(symbol) }, Code::known(code)) {
         (Some(symbol), Some(code)) if number > 0 => symbol.fail(number, code),
         _ => return Code::INVALID_VALUE.number(),
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64,
 /// `symbol` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_double_calls(symbol: *const c_char) -> u64 {
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises that `symbol` is null or a C string, as `named` requires.
     unsafe { named(symbol) }.map_or(u64::MAX, Symbol::calls)
 }
 

@@ -25,12 +25,12 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a layout with bytes, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a place that `alloc` returned for this layout; `alloc` returns what `System.alloc` does.
         unsafe { System.dealloc(place, layout) };
     }
 }

@@ -250,7 +250,8 @@ fn read(place: NonNull<u8>, bytes: u8) -> u64 {
 
 fn write(place: NonNull<u8>, bytes: u8, value: u64) {
     use std::sync::atomic::Ordering::Release;
-    // SAFETY: as in `read`.
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses
+    // of both sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(place.as_ptr()).store(value as u8, Release),
@@ -263,7 +264,8 @@ fn write(place: NonNull<u8>, bytes: u8, value: u64) {
 
 fn replace(place: NonNull<u8>, bytes: u8, old: u64, new: u64) -> bool {
     use std::sync::atomic::Ordering::AcqRel;
-    // SAFETY: as in `read`.
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses
+    // of both sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
             4 => AtomicU32::from_ptr(place.as_ptr().cast()).compare_exchange(old as u32, new as u32, AcqRel, Relaxed).is_ok(),

@@ -9,7 +9,7 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         device.context.retain();
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `context` that is valid for a write.
         unsafe { give(context, context::handle(device.ordinal)) }
     }
 
@@ -28,12 +28,12 @@ calls! {
     Init fn cuCtxGetCurrent(context: *mut usize) at_once {
         let bound = context::bound().filter(|_| !context.is_null());
         if let Some(device) = bound {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass a `context` that is valid for a write.
             unsafe { context.write(context::handle(device)) };
         }
         bound.is_some()
     } |_| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `context` that is valid for a write; null is rejected.
         unsafe { give(context, context::bound().map_or(0, context::handle)) }
     }
 
@@ -48,7 +48,7 @@ calls! {
         driver.current()?;
         for (place, priority) in [(least, 0), (greatest, -5)] {
             if !place.is_null() {
-                // SAFETY: caller's promise; null is allowed.
+                // SAFETY: not null; the driver's documentation obliges the caller to pass places that are null or valid for a write.
                 unsafe { give(place, priority) }?;
             }
         }

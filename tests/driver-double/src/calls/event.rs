@@ -18,7 +18,7 @@ calls! {
         if event.is_null() || flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass an `event` that is valid for a write.
         unsafe { give(event, driver.events.insert(Event::new(driver.current()?.ordinal, flags))) }
     }
 
@@ -47,12 +47,12 @@ calls! {
     }
 
     Context fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass `milliseconds` that are valid for a write; null is rejected.
         unsafe { give(milliseconds, elapsed(driver, start, end)?) }
     }
 
     Context fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: usize, end: usize) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass `milliseconds` that are valid for a write; null is rejected.
         unsafe { give(milliseconds, elapsed(driver, start, end)?) }
     }
 

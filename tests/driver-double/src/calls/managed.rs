@@ -96,7 +96,7 @@ calls! {
         }
         let mut block = Block::new(Kind::Managed, driver.current()?.ordinal, bytes as u64)?;
         block.managed = Some(Managed::new(bytes as u64));
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass an `address` that is valid for a write.
         unsafe { give(address, driver.space.place_host(block)) }
     }
 

@@ -52,7 +52,7 @@ calls! {
         let (device, len) = (driver.current()?, bytes as u64);
         device.take(len)?;
         let block = Block::new(Kind::Device, device.ordinal, len).inspect_err(|_| device.give_back(len))?;
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass an `address` that is valid for a write.
         unsafe { give(address, driver.space.place(&Arc::new(block))) }
     }
 
@@ -63,9 +63,9 @@ calls! {
     Context fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
         let (device, used) = (driver.current()?, driver.current()?.used());
         let taken = if used > 0 { used.saturating_add(driver.settings.tables) } else { 0 };
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `free` that is valid for a write; null is rejected.
         unsafe { give(free, device.total.saturating_sub(taken) as usize)? };
-        // SAFETY: as above.
+        // SAFETY: the driver's documentation obliges the caller to pass a `total` that is valid for a write; null is rejected.
         unsafe { give(total, device.total as usize) }
     }
 
@@ -78,7 +78,7 @@ calls! {
         block.flags = flags;
         let place = block.place();
         driver.space.place_host(block);
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass a `pointer` that is valid for a write.
         unsafe { give(pointer, place.as_ptr().cast()) }
     }
 
@@ -92,7 +92,7 @@ calls! {
         if !matches!(known.block.kind, Kind::Pinned | Kind::Registered) {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass an `address` that is valid for a write; null is rejected.
         unsafe { give(address, driver.space.device_address(&known).ok_or(Code::INVALID_VALUE)?) }
     }
 
@@ -101,7 +101,7 @@ calls! {
         if known.block.kind != Kind::Pinned {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass `flags` that are valid for a write; null is rejected.
         unsafe { give(flags, known.block.flags | DEVICE_MAP) }
     }
 

@@ -24,13 +24,14 @@ unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u
         .iter()
         .enumerate()
         .map(|(i, bytes)| {
-            // SAFETY: caller's promise.
+            // SAFETY: the caller promises one pointer per size at `parameters`, and `i` is below the number of sizes.
             let pointer = unsafe { parameters.add(i).read() };
             if pointer.is_null() {
                 return Err(Code::INVALID_VALUE);
             }
             let mut value = [0; 8];
-            // SAFETY: caller's promise.
+            // SAFETY: not null, and the caller promises that the pointer is valid for reads of the parameter's size; at most 8 of its bytes
+            // fit the value.
             unsafe { value.as_mut_ptr().copy_from_nonoverlapping(pointer.cast(), (*bytes).min(8) as usize) };
             Ok(u64::from_le_bytes(value))
         })
@@ -41,19 +42,19 @@ unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u
 ///
 /// # Safety
 ///
-/// `module` is null, which is rejected, or valid for a write; `image` is null, a C string, or a binary with a zero.
+/// `module` is null, which is rejected, or valid for a write; `image` is null, which is rejected, a C string, or a binary with a zero.
 unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &mut String) -> Answer {
     if module.is_null() || image.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: a C string by the caller's promise; a binary ends at its first zero.
+    // SAFETY: the caller promises a C string or a binary that has a zero, which ends it; it is not null.
     let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
     let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
     if text.starts_with("\x7fELF") {
         return Err(Code::NO_BINARY_FOR_GPU);
     }
     let loaded = Module::load(driver, driver.current()?, text, log)?;
-    // SAFETY: caller's promise.
+    // SAFETY: not null; the caller promises that `module` is valid for a write.
     unsafe { give(module, driver.modules.insert(loaded)) }
 }
 
@@ -75,7 +76,7 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     if groups == 0 || !(1..=1024).contains(&threads) || matches!(function.program, Program::Host(_)) && threads != WARP {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises what `arguments` requires of the parameters: one pointer per parameter of the kernel.
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
     if driver.devices[function.device as usize].grows_local(function.local) {
@@ -92,17 +93,19 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
 
 calls! {
     Context fn cuModuleLoadData(module: *mut usize, image: *const c_void) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `module` that is valid for a write and an image that is text or a
+        // binary.
         unsafe { load(driver, module, image, &mut String::new()) }
     }
 
     Context fn cuModuleLoadDataEx(module: *mut usize, image: *const c_void, count: u32, options: *mut u32, values: *mut *mut c_void) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass lists of `count` options and values.
         let info = unsafe { Log::find(count, options, values, INFO_LOG)? };
-        // SAFETY: as above.
+        // SAFETY: the driver's documentation obliges the caller to pass lists of `count` options and values.
         let error = unsafe { Log::find(count, options, values, ERROR_LOG)? };
         let mut why = String::new();
-        // SAFETY: as above.
+        // SAFETY: the driver's documentation obliges the caller to pass a `module` that is valid for a write and an image that is text or a
+        // binary.
         let loaded = unsafe { load(driver, module, image, &mut why) };
         for (log, text) in [(info, ""), (error, why.as_str())] {
             if let Some(log) = log {
@@ -127,7 +130,7 @@ calls! {
         }
         let module = driver.modules.find(module)?;
         let kernel = module.kernel(name.text()?)?;
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass a `function` that is valid for a write.
         unsafe { give(function, driver.functions.insert_arc(kernel.clone())) }
     }
 
@@ -137,11 +140,11 @@ calls! {
             return Err(Code::NOT_FOUND);
         }
         if !bytes.is_null() {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass `bytes` that are null or valid for a write.
             unsafe { give(bytes, 8)? };
         }
         if !address.is_null() {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass an `address` that is null or valid for a write.
             unsafe { give(address, module.abi.ok_or(Code::NOT_FOUND)?)? };
         }
         Ok(())
@@ -157,7 +160,7 @@ calls! {
         if attribute != LOCAL_SIZE {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `value` that is valid for a write; null is rejected.
         unsafe { give(value, i32::try_from(function.local).unwrap_or(i32::MAX)) }
     }
 
@@ -167,7 +170,7 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         let warps = block_size.cast_unsigned().div_ceil(WARP);
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass `blocks` that are valid for a write; null is rejected.
         unsafe { give(blocks, (BLOCKS_EACH as u32 / warps).cast_signed()) }
     }
 
@@ -189,7 +192,8 @@ calls! {
             return Err(Code::NOT_SUPPORTED);
         }
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass one pointer per parameter of the kernel, to the arguments that it
+        // takes.
         unsafe { launch(driver, function, &shape, stream, parameters) }
     }
 
@@ -211,7 +215,8 @@ calls! {
         if u64::from(grid_x) > MULTIPROCESSORS * BLOCKS_EACH {
             return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass one pointer per parameter of the kernel, to the arguments that it
+        // takes.
         unsafe { launch(driver, function, &shape, stream, parameters) }
     }
 }

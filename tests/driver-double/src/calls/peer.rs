@@ -4,7 +4,7 @@ use crate::code::Code;
 calls! {
     Init fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) |driver| {
         let (device, peer) = (driver.device(device)?.ordinal, driver.device(peer)?.ordinal);
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `can` that is valid for a write; null is rejected.
         unsafe { give(can, driver.settings.peers.can_reach(device, peer).into()) }
     }
 
@@ -18,7 +18,7 @@ calls! {
             2..=4 => driver.settings.peers.can_reach(device, peer).into(),
             _ => return Err(Code::INVALID_VALUE),
         };
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `value` that is valid for a write; null is rejected.
         unsafe { give(value, known) }
     }
 

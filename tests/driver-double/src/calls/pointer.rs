@@ -54,11 +54,11 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
 /// `place` is null, which is rejected, or valid for a write of the attribute.
 unsafe fn write(place: *mut c_void, value: Value) -> Answer {
     match value {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that `place` is null, which is rejected, or valid for a write of this attribute, a word.
         Value::Word(word) => unsafe { give(place.cast::<u64>(), word) },
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `place` is null, which is rejected, or valid for a write of this attribute, an `int`.
         Value::Number(number) => unsafe { give(place.cast::<i32>(), number) },
-        // SAFETY: as above; C's `bool`.
+        // SAFETY: the caller promises that `place` is null, which is rejected, or valid for a write of this attribute, C's `bool`.
         Value::Flag(flag) => unsafe { give(place.cast::<u8>(), flag.into()) },
     }
 }
@@ -68,11 +68,11 @@ calls! {
         let block = driver.space.listed(address, 1).map_err(|_| Code::NOT_FOUND)?.block;
         let (start, _) = driver.space.start(address).ok_or(Code::NOT_FOUND)?;
         if !base.is_null() {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass a `base` that is null or valid for a write.
             unsafe { give(base, start)? };
         }
         if !bytes.is_null() {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass `bytes` that are null or valid for a write.
             unsafe { give(bytes, block.len as usize)? };
         }
         Ok(())
@@ -80,7 +80,8 @@ calls! {
 
     Context fn cuPointerGetAttribute(data: *mut c_void, number: u32, address: u64) |driver| {
         let span = driver.space.listed(address, 1)?;
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass `data` that are valid for a write of this attribute; null is
+        // rejected.
         unsafe { write(data, attribute(driver, number, address, Some(&span))?) }
     }
 
@@ -90,11 +91,12 @@ calls! {
         }
         let span = driver.space.listed(address, 1).ok();
         for i in 0..count as usize {
-            // SAFETY: caller's promise: `count` of both.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass `count` numbers.
             let number = unsafe { numbers.add(i).read() };
-            // SAFETY: as above.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass `count` places.
             let place = unsafe { data.add(i).read() };
-            // SAFETY: as above.
+            // SAFETY: the driver's documentation obliges the caller to pass places that are valid for a write of their attribute; null is
+            // rejected.
             unsafe { write(place, attribute(driver, number, address, span.as_ref())?)? };
         }
         Ok(())

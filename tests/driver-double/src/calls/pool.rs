@@ -56,7 +56,10 @@ pub struct Access {
 
 const _: () = assert!(size_of::<PoolProps>() == 88 && size_of::<Access>() == 12);
 
-fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, stream: usize) -> Answer {
+/// # Safety
+///
+/// `address` is null, which is rejected, or valid for a write.
+unsafe fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, stream: usize) -> Answer {
     if address.is_null() || bytes == 0 || pool.state().is_destroyed {
         return Err(Code::INVALID_VALUE);
     }
@@ -71,7 +74,7 @@ fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, s
     block.ordered = Some(Ordered::new(Arc::clone(&pool), charge));
     let block = Arc::new(block);
     driver.engine.queue(stream, Operation::Allocate(Arc::clone(&block)), after).inspect_err(undo)?;
-    // SAFETY: caller's promise.
+    // SAFETY: not null; the caller promises that `address` is valid for a write.
     unsafe { give(address, driver.space.place(&block)) }
 }
 
@@ -108,12 +111,14 @@ calls! {
         driver.demand(MEMORY_POOLS_SUPPORTED)?;
         let device = driver.engine.stream(stream)?.device;
         let pool = driver.pools.find(driver.devices[device as usize].pool)?;
-        allocate(driver, pool, address, bytes, stream)
+        // SAFETY: the driver's documentation obliges the caller to pass an `address` that is valid for a write; null is rejected.
+        unsafe { allocate(driver, pool, address, bytes, stream) }
     }
 
     Context fn cuMemAllocFromPoolAsync(address: *mut u64, bytes: usize, pool: usize, stream: usize) |driver| {
         driver.demand(MEMORY_POOLS_SUPPORTED)?;
-        allocate(driver, driver.pools.find(pool)?, address, bytes, stream)
+        // SAFETY: the driver's documentation obliges the caller to pass an `address` that is valid for a write; null is rejected.
+        unsafe { allocate(driver, driver.pools.find(pool)?, address, bytes, stream) }
     }
 
     Context fn cuMemFreeAsync(address: u64, stream: usize) |driver| {
@@ -132,7 +137,7 @@ calls! {
     Init fn cuDeviceGetDefaultMemPool(pool: *mut usize, device: i32) |driver| {
         let device = driver.device(device)?;
         driver.demand(MEMORY_POOLS_SUPPORTED)?;
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `pool` that is valid for a write; null is rejected.
         unsafe { give(pool, device.pool) }
     }
 
@@ -141,7 +146,7 @@ calls! {
         if pool.is_null() || properties.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass `properties` that are valid for a read.
         let asked = unsafe { properties.read() };
         if asked.allocation != PINNED || asked.location.kind != LOCATION_DEVICE {
             return Err(Code::INVALID_VALUE);
@@ -151,7 +156,7 @@ calls! {
         }
         let device = driver.device(asked.location.id)?.ordinal;
         let limit = if asked.limit == 0 { u64::MAX } else { asked.limit as u64 };
-        // SAFETY: caller's promise.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass a `pool` that is valid for a write.
         unsafe { give(pool, driver.pools.insert(Pool::new(device, false, limit))) }
     }
 
@@ -175,7 +180,8 @@ calls! {
         let pool = driver.pools.find(pool)?;
         let state = pool.state();
         let word = match attribute(number)? {
-            // SAFETY: caller's promise of four bytes.
+            // SAFETY: the driver's documentation obliges the caller to pass a `value` of this attribute's size, four bytes; null is
+            // rejected.
             Attribute::Reuse(index) => return unsafe { give(value.cast::<i32>(), state.reuse[index]) },
             Attribute::Threshold => state.threshold,
             Attribute::Reserved => state.reserved,
@@ -183,7 +189,7 @@ calls! {
             Attribute::Used => state.used,
             Attribute::UsedHigh => state.used_high,
         };
-        // SAFETY: caller's promise of eight bytes.
+        // SAFETY: the driver's documentation obliges the caller to pass a `value` of this attribute's size, eight bytes; null is rejected.
         unsafe { give(value.cast::<u64>(), word) }
     }
 
@@ -195,11 +201,11 @@ calls! {
         }
         let mut state = pool.state();
         if let Attribute::Reuse(index) = attribute {
-            // SAFETY: caller's promise of four bytes.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass a `value` of this attribute's size, four bytes.
             state.reuse[index] = unsafe { value.cast::<i32>().read_unaligned() };
             return Ok(());
         }
-        // SAFETY: caller's promise of eight bytes.
+        // SAFETY: not null; the driver's documentation obliges the caller to pass a `value` of this attribute's size, eight bytes.
         let word = unsafe { value.cast::<u64>().read_unaligned() };
         match attribute {
             Attribute::Threshold => state.threshold = word,
@@ -217,7 +223,7 @@ calls! {
         }
         let mut access = pool.state().access;
         for i in 0..count {
-            // SAFETY: caller's promise.
+            // SAFETY: not null; the driver's documentation obliges the caller to pass `count` entries.
             let entry = unsafe { map.add(i).read() };
             let who = driver.device(entry.location.id)?.ordinal;
             if entry.location.kind != LOCATION_DEVICE || ![0, 1, 3].contains(&entry.flags) || (who == pool.device && entry.flags != 3) {

@@ -12,11 +12,14 @@ use crate::word::{Condition, FLUSH};
 const NON_BLOCKING: u32 = 1;
 const NO_MEMORY_BARRIER: u32 = 1;
 
-fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {
+/// # Safety
+///
+/// `stream` is null, which is rejected, or valid for a write.
+unsafe fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: caller's promise.
+    // SAFETY: not null; the caller promises that `stream` is valid for a write.
     unsafe { give(stream, driver.engine.create(driver.current()?.ordinal, flags & NON_BLOCKING == 0)?) }
 }
 
@@ -27,20 +30,22 @@ fn word(driver: &Driver, address: u64) -> Answer<Span> {
 
 calls! {
     Context fn cuStreamCreate(stream: *mut usize, flags: u32) |driver| {
-        create(driver, stream, flags)
+        // SAFETY: the driver's documentation obliges the caller to pass a `stream` that is valid for a write; null is rejected.
+        unsafe { create(driver, stream, flags) }
     }
 
     Context fn cuStreamCreateWithPriority(stream: *mut usize, flags: u32, _priority: i32) |driver| {
-        create(driver, stream, flags)
+        // SAFETY: the driver's documentation obliges the caller to pass a `stream` that is valid for a write; null is rejected.
+        unsafe { create(driver, stream, flags) }
     }
 
     Context fn cuStreamGetCtx(stream: usize, context: *mut usize) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass a `context` that is valid for a write; null is rejected.
         unsafe { give(context, crate::context::handle(driver.engine.stream(stream)?.device)) }
     }
 
     Context fn cuStreamGetId(stream: usize, id: *mut u64) |driver| {
-        // SAFETY: caller's promise.
+        // SAFETY: the driver's documentation obliges the caller to pass an `id` that is valid for a write; null is rejected.
         unsafe { give(id, driver.engine.stream(stream)?.id) }
     }
 

@@ -66,11 +66,11 @@ fn every_call_of_a_workload_can_fail_in_one_process() {
                 // SAFETY: takes a C string.
                 ok(unsafe { ringmem_double_fail(symbol.as_ptr(), number, 304) });
                 assert_eq!((work(), ringmem_double_live(), ringmem_double_live_bytes()), (vec![304], 1, 0), "{symbol:?}, {number}");
-                // SAFETY: as above.
+                // SAFETY: takes a C string.
                 assert!(unsafe { ringmem_double_calls(symbol.as_ptr()) } >= number);
             }
         }
-        // SAFETY: as above; null is refused.
+        // SAFETY: takes C strings; null is refused.
         unsafe {
             assert_eq!(ringmem_double_fail(c"cuMemAlloc".as_ptr(), 1, 2), 1);
             assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 0, 2), 1);

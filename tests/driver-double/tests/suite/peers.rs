@@ -39,7 +39,7 @@ fn each_device_has_its_own_context_memory_and_name() {
         assert!(first != second && uuids[0] != uuids[1] && names[0] != names[1]);
         let at = device(9000);
         let (mut free, mut total, mut other) = (0, 0, 0);
-        // SAFETY: as above.
+        // SAFETY: valid output pointers.
         unsafe {
             assert_eq!(cuMemAlloc_v2(&raw mut other, 2000), 2);
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
