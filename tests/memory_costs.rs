@@ -39,14 +39,14 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as i64, Relaxed);
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0 + 1, heap.get().1 + layout.size() as i64)));
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a layout with bytes, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as i64, Relaxed);
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0, heap.get().1 - layout.size() as i64)));
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a place that `alloc` returned for this layout; `alloc` returns what `System.alloc` does.
         unsafe { System.dealloc(place, layout) }
     }
 }

@@ -32,12 +32,12 @@ unsafe impl GlobalAlloc for Counting {
             return null_mut();
         }
         BYTES.set(BYTES.get() + layout.size());
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a layout with bytes, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a place that `alloc` returned for this layout; `alloc` returns what `System.alloc` does.
         unsafe { System.dealloc(place, layout) }
     }
 }

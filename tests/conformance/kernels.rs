@@ -16,11 +16,11 @@ pub const IMAGE: Image = Image {
 
 /// # Safety
 ///
-/// Two words, atomics on all sides.
+/// The argument is the address of two live words, which all sides access as atomics.
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word");
-        // SAFETY: a mapped word, atomic on all sides: the caller's promise.
+        // SAFETY: `translate` mapped a word; the caller promises that it is live and accessed as an atomic on all sides.
         unsafe { place.cast::<AtomicU64>().as_ref() }
     };
     // SYNC POINT: the kernel runs. Pairs with Subject::hold.
@@ -35,15 +35,15 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// # Safety
 ///
-/// The bytes exist, and no other code uses them.
+/// The arguments are the address and the number of live, initialised bytes, which no other code uses.
 unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {
         // SAFETY: mapped for that many bytes.
         let byte = unsafe { place.add(i) };
-        // SAFETY: mapped and exclusive: the caller's promise.
+        // SAFETY: mapped, below the count; the caller promises that the bytes are live and that no other code uses them.
         let value = unsafe { byte.read() };
-        // SAFETY: as above.
+        // SAFETY: the byte that was read above; the caller promises that no other code uses it.
         unsafe { byte.write(value.wrapping_add(1)) };
     }
 }

@@ -83,7 +83,6 @@ fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
         backend.publish_now(place, 3)?;
         backend.fill_now(&Fill { to: place, pattern: 5, size: 8, count: 1 })?;
     }
-    // SAFETY: as above.
     let copied = stream.fill(words, ..1, 4).map_err(Rejected::into_error)?.wait().map_err(Rejected::into_error)?;
     words = copied;
     assert_eq!(words.to_vec()?[0], 4);

@@ -62,7 +62,7 @@ alone! {
         let id = unsafe { backend.adopt_raw_stream(0, raw, Box::new(Arc::clone(&keeps))) }.expect("of the primary context");
         let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
         let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
-        // SAFETY: as above.
+        // SAFETY: `keeps` owns the stream; the buffer is live and unused until the wait.
         let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!((buffer.to_vec().expect("a copy"), Arc::strong_count(&keeps)), (vec![6; 100], 2));

@@ -48,7 +48,7 @@ impl Drop for Slow {
 ///
 /// The byte offset is within the buffer.
 unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Place {
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises a byte offset within the buffer.
     Place::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
 }
 

@@ -183,7 +183,7 @@ lacking! {
         // SAFETY: both live, exclusive.
         unsupported(unsafe { backend.copy_now(&copy) }, "cuMemcpyPeerAsync");
         let stream = Stream::new(&backend, 0).expect("a stream");
-        // SAFETY: as above.
+        // SAFETY: both live, exclusive; refused, so nothing is queued.
         unsupported(unsafe { backend.copy(&copy, stream.id()) }, "cuMemcpyPeerAsync");
         let mut bytes = one;
         bytes.fill(3).expect("a fill");

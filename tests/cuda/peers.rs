@@ -28,7 +28,7 @@ alone! {
         assert!(matches!(backend.set_peer(1, 0, true), Err(Error::Unsupported { .. })));
         assert!(matches!(backend.set_peer(0, 3, true), Err(Error::NoDevice { asked: 3, devices: 3 })));
         let stream = Stream::new(&backend, 1).expect("a stream");
-        // SAFETY: as above; waited for.
+        // SAFETY: both live and disjoint, and unused until the wait.
         let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!(backend.counters().peer_copies.count, 1);

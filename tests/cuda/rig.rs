@@ -104,7 +104,7 @@ impl Double {
 
     pub fn fail(&self, symbol: &str, number: u64, code: u32) {
         let symbol = CString::new(symbol).expect("a name");
-        // SAFETY: as above.
+        // SAFETY: the function's signature, and a C string.
         let said = unsafe {
             let fail = self.0.get::<unsafe extern "C" fn(*const c_char, u64, u32) -> u32>(b"ringmem_double_fail\0").expect("it has it");
             fail(symbol.as_ptr(), number, code)
@@ -114,22 +114,22 @@ impl Double {
 
     /// Holds a step, counted from now on, until the next call; number 0 holds none.
     pub fn hold(&self, step: Step, number: u64) {
-        // SAFETY: as above.
+        // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn(u32, u64)>(b"ringmem_double_hold\0").expect("it has it")(step as u32, number) }
     }
 
     pub fn executed(&self, step: Step) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn(u32) -> u64>(b"ringmem_double_executed\0").expect("it has it")(step as u32) }
     }
 
     pub fn reset(&self) {
-        // SAFETY: as above.
+        // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"ringmem_double_reset\0").expect("it has it")() }
     }
 
     pub fn live(&self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"ringmem_double_live\0").expect("it has it")() }
     }
 

@@ -143,7 +143,7 @@ fn download(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails:
     double.hold(Step::Function, 0);
     drop((held, kept));
     let (_, next) = stream.copy(gpu(backend, LEN), host(backend, LEN, 0)).expect("as many").wait().expect("no fault");
-    // SAFETY: as above.
+    // SAFETY: the buffer's bytes, initialised and unused by operations.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.as_ptr(), LEN) };
     assert!(bytes.iter().all(|found| *found == 7), "{fails:?}");
     drop(next);
@@ -198,7 +198,7 @@ fn with_a_break<T: Queued, M: Memory<Visibility: HostReadable>>(
     unsafe { pointer.write_bytes(7, len) };
     double.hold(Step::Function, 0);
     assert!(soon(|| double.executed(Step::Function) == functions), "{} of {functions}", double.executed(Step::Function));
-    // SAFETY: as above.
+    // SAFETY: the buffer's bytes, initialised and unused by operations.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.as_ptr(), len) };
     assert!(bytes.iter().all(|found| *found == 7), "a host function writes after the operation is complete");
 }

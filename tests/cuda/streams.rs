@@ -226,7 +226,7 @@ alone! {
         assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
         assert_eq!(word.as_slice().expect("nothing is queued"), [0]);
         let later = Ticket { stream: stream.id(), number: 3 };
-        // SAFETY: as above.
+        // SAFETY: a live buffer's word, otherwise unused.
         let stored = unsafe { backend.publish(place, 8, later, stream.id()) }.expect("it is queued");
         assert!(backend.wait(stored, Some(LIMIT)).expect("nothing failed since"));
         assert_eq!(word.as_mut_slice().expect("nothing is queued"), [8]);
@@ -476,7 +476,7 @@ fn words() {
         unsafe { backend.publish_now(place, value) }.expect("published");
         assert_eq!(read(place), value, "{place:?}");
         let since = Ticket { stream: stream.id(), number: u64::MAX };
-        // SAFETY: as above; waited for below.
+        // SAFETY: a live buffer's word; waited for below.
         let ticket = unsafe { backend.publish(place, value + 50, since, stream.id()) }.expect("queued");
         assert!(backend.wait(ticket, Some(LIMIT)).expect("published"));
         assert_eq!(read(place), value + 50, "{place:?}");

@@ -233,9 +233,9 @@ fn tried_in_a_fork(backend: &CudaBackend) -> bool {
         backend.allocate(&request(MemoryLocation::Host, 8, 8, Options::empty()), None).err(),
         // SAFETY: a local word at each end.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 8 }) }.err(),
-        // SAFETY: as above.
+        // SAFETY: a local word.
         unsafe { backend.fill_now(&Fill { to, pattern: 0, size: 8, count: 1 }) }.err(),
-        // SAFETY: as above.
+        // SAFETY: a local word.
         unsafe { backend.publish_now(to, 3) }.err(),
         backend.open_stream(0).err(),
     ];

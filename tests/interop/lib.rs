@@ -34,7 +34,7 @@ pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync
     for word in &mut words {
         *word += 1;
     }
-    // SAFETY: as above.
+    // SAFETY: both are live; a blocking copy.
     unsafe { backend.copy_now(&Copy { to: device, from: host, bytes }) }?;
     // SAFETY: a live, unused block.
     unsafe { backend.free(&block, &Uses::NONE) }?;

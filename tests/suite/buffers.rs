@@ -244,7 +244,7 @@ unsafe impl Memory for Broken {
         if self.gives { self.memory.alloc(layout, on) } else { Err(Error::Injected { call: "alloc", number: 1 }) }
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         unsafe { self.memory.free(block, uses) }?;
         Err(Error::Injected { call: "free", number: self.frees.fetch_add(1, Relaxed) + 1 })
     }

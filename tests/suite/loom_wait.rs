@@ -130,7 +130,7 @@ fn with_ring<const WEAK: u8>(run: impl FnOnce(Kept<Sender<WEAK>>, Kept<Receiver<
     let (header, cell): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1)) };
     // SAFETY: one cell; the only ends.
     let producer = unsafe { spsc::Producer::new(header, header, cell) }.unwrap().announce();
-    // SAFETY: as above.
+    // SAFETY: one cell; the only ends.
     let consumer = unsafe { spsc::Consumer::new(header, header, cell) }.unwrap().announce();
     let (sender, receiver) = Waiting::pair(producer, consumer, SLEEP);
     run(Kept::new(sender), Kept::new(receiver));
@@ -213,7 +213,7 @@ fn two_sleepers<const WEAK: u8>() {
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two vacant slots that outlive the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: two vacant slots that outlive the model.
     let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
     let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
     let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
@@ -237,7 +237,7 @@ fn released_claim<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, 
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: a vacant slot that outlives the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: a vacant slot that outlives the model.
     let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
     let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
     let (mut sender, receiver) = (Kept::new(sender), Kept::new(receiver));
@@ -298,7 +298,7 @@ fn frames<const WEAK: u8>() {
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two words that outlive the model; the only producer.
     let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();
-    // SAFETY: as above; the only consumer.
+    // SAFETY: two words that outlive the model; the only consumer.
     let consumer: framed::Consumer<'static, Machine<WEAK>> = unsafe { framed::Consumer::new(header, header, slots) }.unwrap().announce();
     let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
     let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
@@ -346,7 +346,7 @@ fn followers<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::LOSSY, |header, slots| {
         // SAFETY: two slots of two words; the only writer.
         let writer = unsafe { lossy::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
-        // SAFETY: as above.
+        // SAFETY: two slots of two words.
         let reader = unsafe { lossy::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
         let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
         let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
@@ -363,9 +363,9 @@ fn followers<const WEAK: u8>() {
 
 fn latest<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
-        // SAFETY: as above.
+        // SAFETY: two slots of two words; the only writer.
         let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
-        // SAFETY: as above.
+        // SAFETY: two slots of two words.
         let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
         let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
         let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);

@@ -35,7 +35,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Total {
             let number = unsafe { batch.message(index, |number| *number) };
             self.0 = Sum { count: self.0.count + 1, total: self.0.total + number.value };
             if lanes.lane() == 0 {
-                // SAFETY: as above; only lane 0.
+                // SAFETY: below the length; only lane 0 exchanges.
                 unsafe { batch.exchange(index, |_, sum| *sum = self.0) };
             }
         }
@@ -60,8 +60,11 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
     }
 }
 
+/// # Safety
+///
+/// As [`persistent`].
 unsafe fn serve_offset<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, offset: u64) {
-    // SAFETY: caller's promise.
+    // SAFETY: the caller makes the promises of `persistent`, which are passed on with an own handler.
     unsafe { persistent(machine, lanes, launch, &mut Offset(offset)) }
 }
 

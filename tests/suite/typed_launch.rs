@@ -162,7 +162,7 @@ fn one_launch_serves_one_ring_per_group() {
         let control = unsafe { HostSide::prepare(at(group * 128).cast::<control::Shared<HostWord>>().as_ref(), &prepared) };
         // SAFETY: as long as its layout; the kernel is the other end.
         let sender = unsafe { Producer::<Echo, Host>::from_raw(at(input), ring.size()) }.expect("just formatted");
-        // SAFETY: as above.
+        // SAFETY: as long as its layout; the kernel is the other end.
         let receiver = unsafe { Consumer::<Echo, Host>::from_raw(at(output), ring.size()) }.expect("just formatted");
         ends.push((control, sender, receiver));
     }

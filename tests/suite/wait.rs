@@ -311,7 +311,7 @@ fn exchanged_ends_wake_the_tasks_and_threads_of_their_ring() {
         // SAFETY: the rings live as long as the senders.
         words.iter().for_each(|&word| until_asleep(unsafe { &*word }));
         one.with_end(|one| other.with_end(|other| std::mem::swap(one, other)));
-        // SAFETY: as above; the other sender has it now.
+        // SAFETY: the rings live as long as the senders, and the other sender has this ring now.
         words.iter().for_each(|&word| until_asleep(unsafe { &*word }));
         // One after the other: a message to either ring may wake the tasks of both.
         one.send(7).unwrap();

@@ -43,7 +43,7 @@ unsafe impl Memory for Hooked {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         let outcome = unsafe { self.memory.free(block, uses) };
         call(&self.after_free);
         outcome

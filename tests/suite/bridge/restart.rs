@@ -62,7 +62,7 @@ fn a_restarted_kernel_loses_and_repeats_no_message() {
                 received += 1;
             }
             if channel.check().is_err() {
-                // SAFETY: as above.
+                // SAFETY: this kernel takes no own arguments.
                 eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
                 deaths += 1;
                 DEADLY.store(30 + 40 * deaths, Relaxed);

@@ -42,7 +42,7 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
 
 unsafe fn active(host: &dyn KernelHost, arguments: &[u64], then: impl FnOnce(DeviceSide<'_, HostWord>)) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: as above.
+    // SAFETY: mapped, kept by the channel; the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     control.enter(State::Ready);
     let mut times = 0;
@@ -64,7 +64,7 @@ unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
 unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
     let stop = |mut control: DeviceSide<'_, HostWord>| {
         let words = host.translate(control.addresses().telemetry, 64).expect("telemetry").cast::<[HostWord; 8]>();
-        // SAFETY: as above; telemetry consists of words.
+        // SAFETY: mapped, kept by the channel; telemetry consists of words.
         unsafe { words.as_ref() }.iter().for_each(|word| word.store(9, Release));
         control.enter(State::Terminated);
     };
@@ -98,7 +98,7 @@ static DEPARTS: AtomicBool = AtomicBool::new(false);
 /// Returns some time after it has stored its last state.
 unsafe fn returns_late(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: as above.
+    // SAFETY: mapped, kept by the channel; the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     control.enter(State::Ready);
     let mut times = 0;
@@ -116,7 +116,7 @@ unsafe fn returns_late(host: &dyn KernelHost, arguments: &[u64]) {
 
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
-    // SAFETY: as above, without the library.
+    // SAFETY: mapped, kept by the channel; a block consists of words.
     unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
 }
 
@@ -126,7 +126,7 @@ static LEAVING: AtomicBool = AtomicBool::new(false);
 /// Ignores commands until its epoch ends, and writes to its block even later.
 unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: as above.
+    // SAFETY: mapped, kept by the channel, even after it fails; the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     let mut times = 0;
     while control.is_current() || !DISMISSED.load(Acquire) {
@@ -177,7 +177,7 @@ fn a_kernel_that_exits_before_activation_fails_open() {
 fn an_abrupt_exit_returns_the_error_of_the_launch() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: as above.
+    // SAFETY: these kernels take no own arguments.
     let open = |kernel| unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) };
     let error = open("panics").expect_err("no channel");
     assert!(matches!(error, Error::KernelPanicked { name: "panics" }), "{error:?}");
@@ -232,7 +232,7 @@ fn a_reported_fault_takes_precedence_over_the_launch_error() {
 fn a_terminated_kernel_has_ended_when_its_launch_completes() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: as above.
+    // SAFETY: this kernel takes no own arguments.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
     channel.drain().expect("it says so");
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
@@ -262,7 +262,7 @@ fn a_kernel_can_be_restarted_once_a_wait_for_it_has_failed() {
         let error = wait(&mut channel);
         let faulted = matches!(error, Error::Kernel { state: Some(State::Faulted), is_over: true, fault: Some(Fault::Panic), .. });
         assert!(faulted, "{error:?}");
-        // SAFETY: as above.
+        // SAFETY: this kernel takes no own arguments.
         unsafe { channel.restart_raw() }.expect("it has returned");
     }
 }
@@ -275,7 +275,7 @@ fn restart_resets_the_telemetry_of_a_kernel_that_left_within_a_record() {
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
     channel.drain().expect("it says so");
     assert!(channel.telemetry().is_err(), "its sequence is odd");
-    // SAFETY: as above.
+    // SAFETY: this kernel takes no own arguments.
     unsafe { channel.restart_raw() }.expect("it has ended");
     let telemetry = channel.telemetry().expect("no record is being written");
     let TelemetryBuffer { processed, dropped, latency_total_ns, latency_min_ns, latency_max_ns, depths, updated_ns, .. } = telemetry;
@@ -291,7 +291,7 @@ fn restart_waits_for_the_return_of_an_ended_kernel() {
         unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("terminates late")) }.expect("a channel");
     for _ in 0..3 {
         channel.drain().expect("it says so");
-        // SAFETY: as above.
+        // SAFETY: this kernel takes no own arguments.
         unsafe { channel.restart_raw() }.expect("it has ended");
     }
 }
@@ -329,7 +329,7 @@ fn a_channel_in_a_forked_process_waits_for_nothing() {
 fn torn_telemetry_at_exit_is_an_error_of_close() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: as above.
+    // SAFETY: this kernel takes no own arguments.
     let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
     let error = channel.close().expect_err("there is no last record");
     assert!(matches!(error, Error::Busy { what } if what.contains("telemetry")), "{error:?}");
@@ -340,7 +340,7 @@ fn an_unresponsive_kernel_is_an_error_and_keeps_its_memory() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     let options = Options { timeout: Duration::from_millis(300), ..Options::new("deaf") };
-    // SAFETY: as above.
+    // SAFETY: this kernel takes no own arguments.
     let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");

@@ -38,12 +38,12 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
 }
 
 unsafe fn stuck(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: caller's promise.
+    // SAFETY: this is a channel's kernel: the channel promises live memory to it until it returns, shared by the kernel's protocol.
     unsafe { stuck_while(&STUCK, host, arguments) }
 }
 
 unsafe fn stuck_too(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: caller's promise.
+    // SAFETY: this is a channel's kernel: the channel promises live memory to it until it returns, shared by the kernel's protocol.
     unsafe { stuck_while(&STUCK_TOO, host, arguments) }
 }
 
@@ -88,7 +88,7 @@ fn a_dump_of_copied_rings_shows_both_halves() {
             placement: Some([Placement::DEVICE; 2]),
             ..Options::new("stuck")
         };
-        // SAFETY: as above.
+        // SAFETY: this kernel takes no own arguments.
         let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
         STUCK_TOO.store(true, Release);
         let release = LetGo(&STUCK_TOO);

@@ -69,7 +69,7 @@ fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     life.exchange(7, 5);
     life.again("it has left", Channel::drain);
     life.exchange(7, 7);
-    // SAFETY: as above.
+    // SAFETY: `echo` takes no own arguments.
     life.again("it is launched again", |channel| unsafe { channel.restart_raw() });
     life.exchange(9, 9);
     match life.channel.try_recv() {

@@ -114,7 +114,7 @@ fn a_restarted_kernel_continues_where_the_last_one_stopped() {
             channel.drain().expect("it leaves");
             eventually("it has left", || channel.check().is_err());
             channel.try_send(message((round + 1) * 10)).expect("there is room while nobody takes it");
-            // SAFETY: as above.
+            // SAFETY: `echo` takes no own arguments.
             eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             eventually("what was sent meanwhile is answered", || {
                 channel.try_recv().is_ok_and(|answer| answer.words[0] == (round + 1) * 10)
@@ -134,7 +134,7 @@ fn a_kernel_can_be_restarted_a_hundred_times() {
             channel.command(Command::PAUSE).expect("it is acted on");
             channel.try_send(message(id)).expect("room");
             channel.command(Command::TERMINATE).expect("it is acted on");
-            // SAFETY: as above.
+            // SAFETY: `echo` takes no own arguments.
             eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
         }
@@ -158,7 +158,7 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
         channel.command(Command::TERMINATE)?;
         eventually("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
         eventually("it is launched again", || {
-            // SAFETY: as above.
+            // SAFETY: `echo` takes no own arguments.
             let launched = unsafe { channel.restart_raw() };
             let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
             assert!(launched.as_ref().err().is_none_or(is_known), "{way:?}: {launched:?}");

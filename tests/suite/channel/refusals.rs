@@ -72,7 +72,7 @@ fn open_returns_the_error_of_a_failed_launch() {
         assert!(matches!(error, Some(Error::Injected { call: "launch", .. })), "{way:?}: {error:?}");
         let error = channel.check().expect_err("no kernel");
         assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: true, .. }), "{way:?}: {error:?}");
-        // SAFETY: as above.
+        // SAFETY: `echo` takes no own arguments.
         unsafe { channel.restart_raw() }.expect("nothing keeps it from another try");
         channel.try_send(message(0)).expect("room");
         assert_eq!(receive(&mut channel), message(0), "{way:?}");
@@ -119,7 +119,7 @@ fn open_on_a_full_device_fails_and_other_channels_continue() {
             assert_eq!(receive(&mut channel), message(id), "{way:?}");
         }
         channel.drain().expect("it leaves");
-        // SAFETY: as above.
+        // SAFETY: `echo` takes no own arguments.
         eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
         channel.try_send(message(20)).expect("room");
         assert_eq!(receive(&mut channel), message(20), "{way:?}");

@@ -40,15 +40,15 @@ unsafe impl Backend for Minimal {
         self.0.allocate(request, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: caller's promise, here and below.
+        // SAFETY: the caller promises that the block is freed once and that only `uses` still use it; it is the inner backend's.
         unsafe { self.0.free(block, uses) }
     }
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises of `copy_now`, which the inner backend requires.
         unsafe { self.0.copy_now(copy) }
     }
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promise of `fill_now`, which the inner backend requires.
         unsafe { self.0.fill_now(fill) }
     }
     fn open_stream(&self, device: u32) -> Result<StreamId> {
@@ -58,19 +58,19 @@ unsafe impl Backend for Minimal {
         self.0.close_stream(stream);
     }
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises of `copy` until it is executed, which the inner backend requires.
         unsafe { self.0.copy(copy, on) }
     }
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promise of `fill` until it is executed, which the inner backend requires.
         unsafe { self.0.fill(fill, on) }
     }
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promise of `publish_now`, which the inner backend requires.
         unsafe { self.0.publish_now(word, value) }
     }
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises of `publish` until it is executed, which the inner backend requires.
         unsafe { self.0.publish(word, value, since, on) }
     }
     fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
@@ -98,7 +98,7 @@ unsafe impl Backend for Minimal {
         self.0.unload(module);
     }
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        // SAFETY: as above.
+        // SAFETY: the caller makes the promises of `Stream::launch`, which the inner backend requires.
         unsafe { self.0.launch(launch, on) }
     }
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
@@ -173,7 +173,7 @@ fn a_default_copy_precedes_its_published_word() {
     // SAFETY: rejected.
     let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
     assert!(matches!(refused, Err(Error::Foreign { layouts: None, .. })));
-    // SAFETY: as above.
+    // SAFETY: the block's words; nothing is queued.
     assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
     // SAFETY: unused.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");

@@ -44,7 +44,7 @@ fn sum(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 fn halved(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: as above.
+    // SAFETY: the launch's own.
     unsafe { elements(host, arguments[1], arguments[2]).as_mut() }.iter_mut().for_each(|element| *element /= 2);
 }
 

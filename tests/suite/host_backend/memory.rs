@@ -22,7 +22,7 @@ fn memory_is_poisoned_on_allocation_and_free() {
         // SAFETY: mapped while the backend lives; no other allocation.
         let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(place + i).read() };
         assert_eq!(byte, POISON, "byte {i} after the free");
-        // SAFETY: as above.
+        // SAFETY: mapped while the backend lives; no other allocation.
         unsafe { std::ptr::with_exposed_provenance_mut::<u8>(place + i).write(1) };
     }
     let memory = setup.device(5000);
@@ -175,7 +175,7 @@ fn addresses_outside_live_memory_are_errors_at_the_call() {
                 assert!(error.as_ref().is_some_and(|error| is_outside(error, "copy")), "{copy:?}: {error:?}");
             }
         }
-        // SAFETY: as above.
+        // SAFETY: must be rejected; otherwise unused bytes.
         let refused = unsafe { [backend.fill_now(&fill).err(), backend.fill(&fill, setup.stream.id()).err()] };
         for error in refused {
             assert!(error.as_ref().is_some_and(|error| is_outside(error, "fill")), "{fill:?}: {error:?}");

@@ -93,7 +93,7 @@ fn copies_between_devices_use_the_host_without_a_peer() {
             if steps == 2 {
                 // SAFETY: equally long, unused before the wait.
                 let copy = Copy { to: start(to), from: start(from), bytes: BYTES as u64 };
-                // SAFETY: as above.
+                // SAFETY: equally long, unused before the wait.
                 let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("it is queued");
                 assert!(backend.wait(ticket, Some(LIMIT)).expect("it succeeds"));
             } else {

@@ -57,7 +57,7 @@ fn memory_freed_before_its_queued_copy_is_foreign() {
     let target = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
     // SAFETY: the source is freed too early on purpose; the backend must detect it.
     let copied = unsafe { backend.copy(&Copy { to: start(&target), from: start(&source), bytes: 4096 }, stream.id()) };
-    // SAFETY: as above.
+    // SAFETY: the memory is freed too early on purpose; the backend must detect it.
     let fill = unsafe { backend.fill(&Fill { to: start(&filled), pattern: 1, size: 1, count: 4096 }, stream.id()) };
     for block in [source, filled] {
         // SAFETY: unused except by the queued operation, omitted on purpose.

@@ -129,14 +129,14 @@ fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Res
 
 fn write(backend: &Arc<HostBackend>, bytes: &[u8], to: &Block) -> Result<(), Error> {
     let from = Place::Host(std::ptr::NonNull::from(bytes).cast());
-    // SAFETY: as above; the bytes are borrowed.
+    // SAFETY: an otherwise unused block, whose length the test checks; the bytes are borrowed.
     unsafe { backend.copy_now(&Copy { to: start(to), from, bytes: bytes.len() as u64 }) }
 }
 
 fn read(backend: &Arc<HostBackend>, from: &Block, bytes: usize) -> Vec<u8> {
     let mut read = vec![0; bytes];
     let to = Place::Host(std::ptr::NonNull::from(&mut read[..]).cast());
-    // SAFETY: as above; the bytes are borrowed mutably.
+    // SAFETY: an otherwise unused block, whose length the test checks; the bytes are borrowed mutably.
     unsafe { backend.copy_now(&Copy { to, from: start(from), bytes: bytes as u64 }) }.expect("a download");
     read
 }

@@ -180,7 +180,7 @@ fn no_page_moves_when_host_and_device_share_memory() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
     let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
-    // SAFETY: as above.
+    // SAFETY: the buffer is unused before the wait.
     done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
     assert!(buffer.as_mut_slice().expect("idle").iter().all(|&byte| byte == 1));
     let counters = backend.counters();

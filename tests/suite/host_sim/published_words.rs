@@ -31,7 +31,7 @@ fn a_word_is_published_unless_an_operation_since_failed() {
             // SAFETY: a live word, accessed as one.
             unsafe { backend.publish(place, number, since, stream.id()) }.expect("it is queued")
         };
-        // SAFETY: as above.
+        // SAFETY: a live word, accessed as one.
         unsafe { backend.publish_now(place, 7) }.expect("live");
         assert_eq!(value(&backend, place), 7);
 

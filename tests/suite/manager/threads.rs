@@ -94,7 +94,8 @@ unsafe impl Memory for Halting {
         self.below.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the other memory's,
+        // unchanged.
         unsafe { self.below.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

@@ -28,7 +28,8 @@ unsafe impl Memory for Late {
         Ok(Block { ready, ..self.memory.alloc(layout, on)? })
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the pinned memory's, apart
+        // from `ready`.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

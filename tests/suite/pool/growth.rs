@@ -35,7 +35,8 @@ unsafe impl Memory for Gated {
         answer.recv_timeout(LIMIT).expect("an answer")(&self.memory, layout)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, as the
+        // tests' answers allocate them.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

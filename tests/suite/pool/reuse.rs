@@ -148,7 +148,7 @@ fn a_pool_over_small_alignments_serves_large_ones() {
     for (bytes, align) in [(1000, 4096), (1 << 20, 4096), (1000, 1 << 20), (3 << 20, 2 << 20)] {
         let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
         assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
-        // SAFETY: as above.
+        // SAFETY: of this pool, freed once, unused.
         unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
     }
 }

@@ -167,7 +167,7 @@ unsafe impl Memory for Interrupted {
         self.memory.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         unsafe { self.memory.free(block, uses) }.expect("a live block");
         panic!("a free that the test asked for");
     }
@@ -241,7 +241,7 @@ unsafe impl Memory for Nosy {
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.probe();
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -378,7 +378,7 @@ mod forked {
                 let is_quiet = pool.trim_to(0) == 0 && pool.statistics().acquires() == 0 && pool.snapshot().is_empty();
                 // SAFETY: the child exits without another drop.
                 drop(unsafe { std::ptr::read(&raw const mine) });
-                // SAFETY: as above.
+                // SAFETY: the child exits without another drop.
                 drop(unsafe { std::ptr::read(&raw const pool) });
                 is_refused && is_quiet && pool.prewarm(100, 1).is_err()
             });

@@ -169,7 +169,8 @@ unsafe impl Memory for Late {
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.freed.lock().unwrap().push(uses.iter().count());
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, apart from
+        // `ready`.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -224,7 +225,7 @@ unsafe impl Memory for Panicking {
         self.0.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         let outcome = unsafe { self.0.free(block, uses) };
         assert!(!self.1.load(Relaxed), "told to");
         outcome
@@ -307,7 +308,7 @@ unsafe impl Memory for Empty {
         Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0, limit: None, unavailable: None })
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: caller's promise.
+        // SAFETY: the caller promises a block of this memory; there is none, because `alloc` always fails.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

@@ -171,10 +171,10 @@ fn a_launch_fails_on_tainted_operands_and_a_panic_taints_them() {
     assert!(names(Err::<(), _>(rejected.error), &other));
     let mut device = rejected.value;
     device.copy_from(&[1; BYTES]).expect("written as a whole");
-    // SAFETY: as above.
+    // SAFETY: the kernel uses its operand.
     let device = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect("valid");
     assert_eq!(device.to_vec().expect("valid"), [2; BYTES]);
-    // SAFETY: as above.
+    // SAFETY: the kernel uses its operand.
     let panicked = unsafe { stream.launch_with(&module, "add_one", device, &[1]) }.expect("queued").wait().expect_err("asked to panic");
     assert!(matches!(panicked.error, Error::KernelPanicked { .. }));
     let error = panicked.value.to_vec().expect_err("half of it may be written");

@@ -289,7 +289,7 @@ fn an_unsent_chunk_is_not_sent_in_the_next_job() {
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("no room for another");
     assert!(matches!(stopped.cause, Cause::Stalled { working: 0, .. }), "{stopped:?}");
     stage.command(Command::ACTIVATE).expect("it goes on");
-    // SAFETY: as above.
+    // SAFETY: the channel stays in place; no bytes are accessed.
     unsafe { stage.channel_mut() }.recv_timeout(Duration::from_secs(30)).expect("the answer to that");
     stage.dialogue.operation = Operation::Add(100);
     let mut sink = Vec::new();

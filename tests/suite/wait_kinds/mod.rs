@@ -423,16 +423,16 @@ fn a_sleeping_reader_does_not_write_to_its_ring() {
     let slots = NonNull::from(&slots).cast();
     // SAFETY: two zeroed slots of two words; the only writer.
     let writer = unsafe { lossy::Writer::<u64, Host>::new(&header, slots) }.unwrap().announce();
-    // SAFETY: as above.
+    // SAFETY: two zeroed slots of two words.
     let reader = unsafe { lossy::Reader::<u64, Host>::new(&header, slots) }.unwrap();
     let (sender, receiver) = broadcast(writer, reader, ASLEEP);
     wakes(sender, receiver, &header, Ok(7));
 
     let (header, slots) = memory(RingFlags::MAILBOX);
     let slots = NonNull::from(&slots).cast();
-    // SAFETY: as above.
+    // SAFETY: two zeroed slots of two words; the only writer.
     let writer = unsafe { mailbox::Writer::<u64, Host>::new(&header, slots) }.unwrap().announce();
-    // SAFETY: as above.
+    // SAFETY: two zeroed slots of two words.
     let reader = unsafe { mailbox::Reader::<u64, Host>::new(&header, slots) }.unwrap();
     let (sender, receiver) = broadcast(writer, reader, ASLEEP);
     wakes(sender, receiver, &header, New { version: 1, value: 7, skipped: 0 });
