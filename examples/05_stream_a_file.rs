@@ -67,7 +67,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
     let arguments = [streamer.address(), streamer.size()];
     options.arguments = &arguments;
-    // SAFETY: as above.
+    // SAFETY: the arguments are the new streamer's memory. `transform` accesses only announced, unanswered chunks.
     let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
     let streamed = streamer.run(Job::new(&mut source).from(stopped.done).to(&mut sink).checksums(), &mut kernel)?;
     kernel.close()?;

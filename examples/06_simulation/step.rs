@@ -106,7 +106,8 @@ pub const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "step", argumen
 unsafe fn kernel(host: &dyn KernelHost, arguments: &[u64]) {
     let len = arguments[BUFFERS];
     let mut addresses = Addresses { host, rest: arguments, len };
-    // SAFETY: the caller's promise for all buffers, in order.
+    // SAFETY: the caller promises that each address has `len` elements of its buffer's type, in the order of `Nodes`, and that nothing else
+    // uses them.
     step(&mut unsafe {
         Nodes {
             positions: addresses.elements(),
@@ -140,7 +141,8 @@ impl<'a> Addresses<'a> {
         let (&address, rest) = self.rest.split_first().expect("an address each");
         self.rest = rest;
         let place = self.host.translate(address, self.len * size_of::<T>() as u64).expect("memory of the device");
-        // SAFETY: mapped for that many elements, any bytes are valid; the caller's promise.
+        // SAFETY: `translate` mapped that many bytes, and any bytes are valid; the caller promises elements of type `T` that nothing else
+        // uses during the borrow.
         unsafe { slice::from_raw_parts_mut(place.cast().as_ptr(), self.len as usize) }
     }
 }

@@ -177,7 +177,8 @@ impl Stream {
     pub unsafe fn launch(&self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
-        // SAFETY: a pointer per argument, to 8 bytes that the driver copies; the caller's promise.
+        // SAFETY: a pointer per argument, to 8 bytes that the driver copies; the caller promises that the kernel takes them and that their
+        // memory is live.
         let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, null_mut()) };
         check("cuLaunchKernel", said)
     }
@@ -196,15 +197,18 @@ impl Stream {
         let bytes = copy.bytes as usize;
         let (call, said) = match (copy.to, copy.from) {
             (Place::Device(to), Place::Host(from)) => {
-                // SAFETY: the caller's promise for both ranges; a live stream.
+                // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
+                // synchronised.
                 ("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), from.as_ptr().cast(), bytes, self.0) })
             }
             (Place::Host(to), Place::Device(from)) => {
-                // SAFETY: as above.
+                // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
+                // synchronised.
                 ("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_ptr().cast(), from.get(), bytes, self.0) })
             }
             (Place::Device(to), Place::Device(from)) => {
-                // SAFETY: as above.
+                // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
+                // synchronised.
                 ("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, self.0) })
             }
             (Place::Host(_), Place::Host(_)) => return Err(Error::Unsupported { what: "a copy from host to host" }),
@@ -216,7 +220,7 @@ impl Stream {
     ///
     /// The word is live until the stream is synchronised.
     pub unsafe fn write_word(&self, address: u64, value: u64) -> Result<()> {
-        // SAFETY: the caller's promise for the word; a live stream.
+        // SAFETY: a live stream; the caller promises that the word is live until the stream is synchronised.
         check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })
     }
 }

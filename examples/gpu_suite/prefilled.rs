@@ -33,9 +33,9 @@ type Ends = (Box<dyn FnMut(Echo) -> bool>, Box<dyn FnMut() -> Option<Echo>>);
 macro_rules! ends {
     ($kind:ident) => {
         |input, output, len| {
-            // SAFETY: the promise of `drained`.
+            // SAFETY: `drained` passes the place of a formatted ring that lives as long as this end; the kernel is its only consumer.
             let mut producer = unsafe { $kind::Producer::<Echo, Host>::from_raw(input, len)? };
-            // SAFETY: as above.
+            // SAFETY: `drained` passes the place of a formatted ring that lives as long as this end; the kernel is its only producer.
             let mut consumer = unsafe { $kind::Consumer::<Echo, Host>::from_raw(output, len)? };
             Ok((Box::new(move |message| producer.push(message).is_ok()), Box::new(move || consumer.pop().ok())))
         }

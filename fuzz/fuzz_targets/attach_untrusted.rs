@@ -82,7 +82,7 @@ impl Memory {
         unsafe { Producer::attach(self.base, self.len() as u64) }.ok()
     }
     fn consumer<T: RingMessage>(&self) -> Option<Consumer<'_, T>> {
-        // SAFETY: as above.
+        // SAFETY: that many initialised bytes, accessed atomically.
         unsafe { Consumer::attach(self.base, self.len() as u64) }.ok()
     }
 }

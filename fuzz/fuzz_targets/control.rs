@@ -105,7 +105,7 @@ fuzz_target!(|input: Input| {
     let mut host = None;
     // SAFETY: one thread; peers write between operations.
     let mut device = unsafe { DeviceSide::attach(&block, launch.epoch) };
-    // SAFETY: as above.
+    // SAFETY: one thread; peers write between operations.
     let mut recorder = unsafe { Recorder::new(&buffer) };
     let (mut state, mut epoch) = (State::Created, launch.epoch);
     for step in input.steps {
@@ -116,14 +116,14 @@ fuzz_target!(|input: Input| {
         };
         match step {
             Step::Prepare => {
-                // SAFETY: as above.
+                // SAFETY: one thread; peers write between operations.
                 host = Some(unsafe { HostSide::prepare(&block, &launch) });
                 assert_eq!(snapshot(&block).kernel_state(), Some(State::Created));
                 assert_eq!(snapshot(&block).faults(), (0, None));
             }
             Step::Attach(other) => {
                 epoch = other;
-                // SAFETY: as above.
+                // SAFETY: one thread; peers write between operations.
                 device = unsafe { DeviceSide::attach(&block, epoch) };
                 state = State::Created;
                 lines(0..0);
@@ -196,7 +196,7 @@ fuzz_target!(|input: Input| {
                 assert_eq!((seen.input_depth(), seen.output_depth(), seen.updated_ns), (input_depth, output_depth, now_ns));
             }
             Step::Reset => {
-                // SAFETY: as above.
+                // SAFETY: one thread; peers write between operations, and `recorder` is idle.
                 unsafe { buffer.reset() };
                 let [sequence, record @ ..] = telemetry_words(&buffer).each_ref().map(Word::load);
                 assert_eq!((sequence % 2, record), (0, [0; 7]), "a record like any other");

@@ -85,7 +85,7 @@ fuzz_target!(|input: Input| {
     let written = unsafe { plan.write::<HostWord>(memory.base, len, input.abi) };
     assert_eq!(written.is_ok(), plan.size() <= len);
     if written.is_ok() {
-        // SAFETY: as above.
+        // SAFETY: that many initialised bytes; one thread.
         let read = unsafe { entries::<HostWord>(memory.base, len, input.abi) }.expect("what was just written");
         assert!(read.iter().map(|entry| (entry.kind, entry.offset, entry.size)).eq(placed));
     }

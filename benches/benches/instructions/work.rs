@@ -108,7 +108,7 @@ pub fn slots<T: Plain, const BURST: usize>(messages: u64) -> f64 {
     let (mut tail, mut head) = (0, 0);
     // SAFETY: within the array, one access at a time.
     let push = |value| unsafe { slot(&mut tail).write_volatile(value) };
-    // SAFETY: as above.
+    // SAFETY: within the array, one access at a time.
     let pop = || unsafe { slot(&mut head).read_volatile() };
     let (mut push, mut pop) = black_box((push, pop));
     let value = T::default();

@@ -141,7 +141,7 @@ fn gil_in_place(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         write(&mut slots[..count], first);
-        // SAFETY: as above.
+        // SAFETY: `count` vacant slots were just written.
         unsafe { sender.commit(count) };
         count
     };
@@ -162,7 +162,7 @@ fn gil_copying(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         slots[..count].write_copy_of_slice(&block(first)[..count]);
-        // SAFETY: as above.
+        // SAFETY: `count` vacant slots were just written.
         unsafe { sender.commit(count) };
         count
     };

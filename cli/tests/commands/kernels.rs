@@ -25,7 +25,7 @@ pub struct Count {
 impl Count {
     /// # Safety
     ///
-    /// `histogram`'s arguments; their memory is live and otherwise unused.
+    /// `histogram`'s arguments; their memory is live while the value is used, and otherwise unused.
     unsafe fn new(host: &dyn KernelHost, arguments: &[u64]) -> Self {
         let data = host.translate(arguments[4], arguments[5]).expect("the data");
         let work = host.translate(arguments[6], size_of::<Work>() as u64).expect("the work").cast();
@@ -89,12 +89,14 @@ impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Sing
 ///
 /// # Safety
 ///
-/// As [`Entry::run`].
+/// As [`Entry::run`], with `histogram`'s arguments, whose memory nothing else uses.
 pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl FnMut(&mut Count, Chunk) -> Counted) {
     let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises `histogram`'s arguments, whose memory is live until this returns and otherwise unused; the value does not
+    // outlive this call.
     let mut handler = Counting { count: unsafe { Count::new(host, arguments) }, answer };
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises that the control block, and the rings and telemetry that it names, are live and shared by their protocols
+    // until this returns.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut handler) }
 }
 
@@ -116,7 +118,7 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     last_words: impl Fn() -> Vec<O>,
 ) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: mapped, live by the caller's promise.
+    // SAFETY: mapped by `translate`; the caller promises that the block is live until this returns.
     let block = unsafe { block.as_ref() };
     // SAFETY: the only kernel on the block.
     let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
@@ -192,8 +194,10 @@ pub unsafe fn serve_counts(
     mut reply: impl FnMut(&mut Count, Chunk) -> Reply<Counted>,
     last_words: impl Fn() -> Vec<Counted>,
 ) {
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises `histogram`'s arguments, whose memory is live until this returns and otherwise unused; the value does not
+    // outlive this call.
     let mut count = unsafe { Count::new(host, arguments) };
-    // SAFETY: caller's promise.
+    // SAFETY: the caller promises a control block and an epoch as the first arguments, and live memory that is shared by the kernel's
+    // protocol.
     unsafe { serve(host, arguments, |chunk| reply(&mut count, chunk), last_words) }
 }

@@ -41,7 +41,7 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B) -
         Subject { name: "ringmem Stream", turn: Box::new(ours) },
         // SAFETY: both buffers have equal length; `ours` completes its copy first, so turns do not overlap.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
-        // SAFETY: as above.
+        // SAFETY: both buffers have equal length; `ours` completes its copy first, so turns do not overlap.
         Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by_the_driver() }) },
     ];
     rig.measure(Workload { name, unit: "ns", aim: 1.03, subjects })
@@ -129,7 +129,7 @@ impl Bare {
     /// As [`Backend::copy`](ringmem::backend::Backend::copy), until this returns.
     unsafe fn run(&self, rig: &Rig) -> Result<f64, Failure> {
         let begun = Instant::now();
-        // SAFETY: the caller's promise for both ranges.
+        // SAFETY: the caller promises two live ranges without overlap and other use until this returns; the copy is waited for below.
         let ticket = unsafe { rig.backend.copy(&self.copy, self.on) }?;
         rig.backend.wait(ticket, None)?;
         Ok(begun.elapsed().as_nanos() as f64)
@@ -137,10 +137,10 @@ impl Bare {
 
     /// # Safety
     ///
-    /// As above.
+    /// As [`run`](Self::run).
     unsafe fn by_the_driver(&self) -> Result<f64, Failure> {
         let begun = Instant::now();
-        // SAFETY: the caller's promise for both ranges.
+        // SAFETY: the caller promises two live ranges without overlap and other use until this returns; the copy is waited for below.
         unsafe { self.driver.copy(&self.copy) }?;
         self.driver.synchronize()?;
         Ok(begun.elapsed().as_nanos() as f64)
@@ -178,7 +178,7 @@ pub fn overlap(rig: &Rig) -> Result<(), Failure> {
         Ok(fill.max(copy))
     };
     let summed = || {
-        // SAFETY: as above.
+        // SAFETY: the pair is idle; live buffers.
         Ok(fill_alone()? + unsafe { bare.run(rig) }?)
     };
     let mut pageable = Large::new(rig, &Host::new(&rig.backend, 0), &Device::new(&rig.backend, 0), half)?;
@@ -227,7 +227,7 @@ fn against_bare<A: Placed, B: Placed>(
         Subject { name: "ringmem bridge", turn: ours },
         // SAFETY: the pair is otherwise unused, and dropped after the run.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
-        // SAFETY: as above.
+        // SAFETY: the pair is otherwise unused, and dropped after the run.
         Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by_the_driver() }) },
     ];
     rig.measure(Workload { name, unit: "ns", aim, subjects })

@@ -33,7 +33,7 @@ pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
 
 #[inline(always)]
 pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64) {
-    // SAFETY: as above.
+    // SAFETY: every block holds an aligned word and belongs to this thread; `acquire` wrote the word.
     assert_eq!(unsafe { K::place(&mut block).cast::<u64>().read_volatile() }, mark, "another's block");
     blocks.release(block);
 }

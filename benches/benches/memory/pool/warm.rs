@@ -32,7 +32,7 @@ fn in_place<const BYTES: usize>(times: u64) -> f64 {
             let mut buffer = Buffer::<u64, _>::new(pool.clone(), black_box(BYTES / 8)).expect("room");
             // SAFETY: the first of at least 32 words.
             unsafe { buffer.as_mut_slice().expect("idle").as_mut_ptr().write_volatile(mark) };
-            // SAFETY: as above.
+            // SAFETY: the first of at least 32 words, written above.
             assert_eq!(unsafe { buffer.as_mut_slice().expect("idle").as_ptr().read_volatile() }, mark, "another's block");
         }
     })
