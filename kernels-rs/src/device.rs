@@ -395,7 +395,7 @@ mod rust_cuda {
         #[cuda_std::kernel]
         pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
-            // SAFETY: the launcher's promise.
+            // SAFETY: the launcher promises what `persistent` requires of every launch, and launches one warp per block.
             unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
         }
 
@@ -407,7 +407,7 @@ mod rust_cuda {
         #[cuda_std::kernel]
         pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
-            // SAFETY: the launcher's promise.
+            // SAFETY: the launcher promises what `histogram` requires of every launch, and launches one warp per block.
             unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
         }
     }

@@ -51,7 +51,7 @@ impl HostRing {
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant; headers are words.
+        // SAFETY: by the invariant a formatted ring begins at `base`; its header consists of words.
         unsafe { self.base.cast().as_ref() }
     }
 
@@ -63,7 +63,7 @@ impl HostRing {
         }
         let mut found = seen;
         for _ in 0..INDEX_TRIES {
-            // SAFETY: the invariant; it only counts.
+            // SAFETY: by the invariant a formatted ring of this size begins at `base`; this end only counts, and announces nothing.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
             // If the consumer's index has moved meanwhile, the counted flags may belong to another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len() as u64), ..seen };
@@ -80,13 +80,13 @@ impl HostRing {
     }
 
     pub fn slots(&self) -> NonNull<u8> {
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant `layout.size()` bytes begin at `base`, so the offset of the slots is within them.
         unsafe { self.base.add(self.layout.slots_offset() as usize) }
     }
 
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant `layout.size()` bytes begin at `base`, and a slot's index is below the capacity.
         Place::Host(unsafe { self.base.add(offset as usize) })
     }
 

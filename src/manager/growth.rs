@@ -242,7 +242,8 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     /// Returns the first `len` elements of the block, of which the last ones may not be live yet.
     fn first(&mut self, len: usize) -> SliceMut<'_, T, M> {
         let len = len.min(self.capacity());
-        // SAFETY: the invariants of lease and entry; the exclusive lease is borrowed mutably.
+        // SAFETY: by the invariants of lease and entry the block has `capacity` elements of `T`, aligned for it; the exclusive lease is
+        // borrowed mutably.
         unsafe { SliceMut::new(self.entry.buffer().view(), len) }
     }
 }

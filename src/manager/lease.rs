@@ -173,7 +173,8 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// Returns the live elements for writing.
     #[must_use]
     pub fn view_mut(&mut self) -> SliceMut<'_, T, M> {
-        // SAFETY: the invariants of lease and entry; the exclusive lease is borrowed mutably.
+        // SAFETY: by the invariants of lease and entry the block has `len` live elements of `T`, aligned for it; the exclusive lease is
+        // borrowed mutably.
         unsafe { SliceMut::new(self.entry.buffer().view(), self.len()) }
     }
 
@@ -196,7 +197,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
             table.shared.names.free(index);
         }
         let buffer = entry.counted.into_buffer();
-        // SAFETY: the invariants of lease and entry: whole elements of `T`, aligned for them.
+        // SAFETY: by the invariants of lease and entry the bytes are whole elements of `T`, aligned for it.
         Ok(unsafe { buffer.retyped() })
     }
 }
@@ -245,7 +246,7 @@ macro_rules! reads_of_a_lease {
             /// Returns the live elements for reading.
             #[must_use]
             pub fn view(&self) -> Slice<'_, T, M> {
-                // SAFETY: the invariants of lease and entry.
+                // SAFETY: by the invariants of lease and entry the block has `len` live elements of `T`, aligned for it.
                 unsafe { Slice::new(self.entry.buffer().view(), self.len()) }
             }
 

@@ -229,7 +229,7 @@ impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
     /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the mirror stays.
     pub fn take(self) -> Result<MirroredBuffer<T, H, D>> {
         let (stored, _) = self.value.remove()?;
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant of `value` the mirror is a `MirroredBuffer<T, H, D>`.
         Ok(unsafe { stored.into_mirror() })
     }
 }
@@ -239,7 +239,7 @@ impl<T: DeviceBytes, H: Memory, D: Memory> Deref for MirrorLease<'_, T, H, D> {
 
     fn deref(&self) -> &Self::Target {
         let mirror: &dyn Any = &*self.value.mirror;
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant of `value` the mirror is a `MirroredBuffer<T, H, D>`, so the downcast succeeds.
         unsafe { mirror.downcast_ref().unwrap_unchecked() }
     }
 }
@@ -247,7 +247,7 @@ impl<T: DeviceBytes, H: Memory, D: Memory> Deref for MirrorLease<'_, T, H, D> {
 impl<T: DeviceBytes, H: Memory, D: Memory> DerefMut for MirrorLease<'_, T, H, D> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         let mirror: &mut dyn Any = &mut *self.value.mirror;
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant of `value` the mirror is a `MirroredBuffer<T, H, D>`, so the downcast succeeds.
         unsafe { mirror.downcast_mut().unwrap_unchecked() }
     }
 }

@@ -50,7 +50,7 @@ impl Compact {
         Block {
             device_address: self.device_address(),
             host: self.host,
-            // SAFETY: the invariant of `facts`.
+            // SAFETY: by the invariant of `facts`, its alignment and `bytes` are those of a layout.
             layout: unsafe { Layout::from_size_align_unchecked(self.bytes, self.align()) },
             location: self.location(),
             device: self.device(),

@@ -90,13 +90,13 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 
     /// Borrows all elements for reading.
     pub fn as_view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant.
+        // SAFETY: by the buffer's invariant its block has `len` elements of `T`, or is empty if they have no bytes.
         unsafe { Slice::new(self.view(), self.len()) }
     }
 
     /// Borrows all elements for writing.
     pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
-        // SAFETY: the invariant; borrowed mutably.
+        // SAFETY: by the buffer's invariant its block has `len` elements of `T`, or is empty if they have no bytes; it is borrowed mutably.
         unsafe { SliceMut::new(self.view(), self.len()) }
     }
 

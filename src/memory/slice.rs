@@ -75,7 +75,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant the elements from the view on are in its block, so its offset is too.
         unsafe { self.view.place() }
     }
 
@@ -181,8 +181,8 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         M::Visibility: HostReadable,
     {
         let Some(first) = self.view.host::<T>(self.len, Contents::Kept)? else { return Ok(zeroes(self.len)) };
-        // SAFETY: the invariant; initialised by the memory's promise. No queued operation writes them, as just checked; a launch is responsible for
-        // its kernel's accesses beyond its promise.
+        // SAFETY: by the invariant `len` elements, aligned for `T`; initialised by the memory's promise. No queued operation writes them,
+        // as just checked; a launch is responsible for its kernel's accesses beyond its promise.
         Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
     }
 }
@@ -242,7 +242,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant the elements from the view on are in its block, so its offset is too.
         let Some(to) = (unsafe { self.view.place() }) else { return Ok(()) };
         if bytes == 0 {
             return Ok(());

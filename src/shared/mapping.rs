@@ -88,7 +88,8 @@ impl Place {
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant; a mapping begins at a page boundary. A header consists of atomic words, valid for any bytes.
+        // SAFETY: by the invariant the mapping has enough bytes from `at` on, aligned for a header, which consists of atomic words, valid
+        // for any bytes.
         unsafe { self.base().cast().as_ref() }
     }
 }

@@ -286,7 +286,7 @@ impl Planned {
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
         // SAFETY: without a magic number, no process has attached. A process that writes anyway corrupts only its own messages.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
-        // SAFETY: the mapping has the plan's size; as above.
+        // SAFETY: the mapping has the plan's size, zeroed by the kernel; without a magic number, no other process has attached.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
         Ok(Memory { fd, ring })
     }

@@ -236,7 +236,7 @@ struct Broken {
     frees: AtomicU64,
 }
 
-// SAFETY: `memory` keeps the promise.
+// SAFETY: the blocks are the device's, unchanged.
 unsafe impl Memory for Broken {
     type Visibility = DeviceOnly;
 

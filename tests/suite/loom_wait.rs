@@ -209,7 +209,7 @@ fn two_sleepers<const WEAK: u8>() {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 2).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 2] = std::array::from_fn(|place| Slot::vacant(LoomCell::new(0), place as u64, 2, 0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just allocated, as above.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two vacant slots that outlive the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
@@ -233,7 +233,7 @@ fn released_claim<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, 
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just allocated, as above.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: a vacant slot that outlives the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
@@ -294,7 +294,7 @@ fn frames<const WEAK: u8>() {
     let layout = framed::layout(16).unwrap();
     let slots: [LoomCell<u64>; 2] = std::array::from_fn(|_| LoomCell::new(0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), slots)));
-    // SAFETY: just allocated, as above.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
     // SAFETY: two words that outlive the model; the only producer.
     let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();

@@ -60,7 +60,7 @@ fn planted(run: Run) -> Ran {
 ///
 /// As [`serve`].
 unsafe fn but(host: &dyn KernelHost, arguments: &[u64], unlucky: u64, answers: impl Fn(Echo) -> Vec<Echo>) {
-    // SAFETY: passed on.
+    // SAFETY: the caller promises what `serve` requires: `echo`'s arguments, whose memory is live until this returns.
     unsafe {
         serve(
             host,
@@ -72,15 +72,15 @@ unsafe fn but(host: &dyn KernelHost, arguments: &[u64], unlucky: u64, answers: i
 }
 
 unsafe fn faithful(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, UNLUCKY, |message| vec![message]) }
 }
 unsafe fn loses(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, UNLUCKY, |_| vec![]) }
 }
 unsafe fn doubles(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, UNLUCKY, |message| vec![message, message]) }
 }
 unsafe fn repeats_its_last_word(host: &dyn KernelHost, arguments: &[u64]) {
@@ -89,11 +89,11 @@ unsafe fn repeats_its_last_word(host: &dyn KernelHost, arguments: &[u64]) {
         last.set(message);
         Reply::Say(vec![message])
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `serve` requires that.
     unsafe { serve(host, arguments, reply, || vec![last.get()]) }
 }
 unsafe fn doubles_the_first(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, 0, |message| vec![message, message]) }
 }
 unsafe fn changes_a_bit(host: &dyn KernelHost, arguments: &[u64]) {
@@ -101,11 +101,11 @@ unsafe fn changes_a_bit(host: &dyn KernelHost, arguments: &[u64]) {
         message.words[7] ^= 1 << 63;
         vec![message]
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, UNLUCKY, change) }
 }
 unsafe fn makes_one_up(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `echo`'s arguments, whose memory is live until it returns; `but` requires that.
     unsafe { but(host, arguments, UNLUCKY, |message| vec![message, Echo { words: [u64::MAX; 8] }]) }
 }
 

@@ -198,7 +198,7 @@ impl Change {
     ///
     /// As [`counting`].
     unsafe fn count(&self, host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the caller promises `histogram`'s arguments, whose memory is live until this returns; `counting` requires that.
         unsafe {
             counting(host, arguments, |count, chunk| {
                 if chunk.id == self.at {
@@ -225,7 +225,8 @@ fn a_file_that_shrinks_during_the_read_is_an_error() {
     // With one staging buffer at most three chunks are ahead of the first answer.
     static EARLY: Change = Change::new(0, |path| set_length(path, 10 * CHUNK + 7));
     unsafe fn early(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { EARLY.count(host, arguments) }
     }
     let ran = EARLY.stream(early);
@@ -234,14 +235,16 @@ fn a_file_that_shrinks_during_the_read_is_an_error() {
 
     static TO_NOTHING: Change = Change::new(0, |path| set_length(path, 0));
     unsafe fn to_nothing(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { TO_NOTHING.count(host, arguments) }
     }
     TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("its length was {LENGTH} bytes")]);
 
     static AFTER_ALL_WAS_READ: Change = Change::new(CHUNKS as u64 - 1, |path| set_length(path, LENGTH - 1));
     unsafe fn after_all_was_read(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { AFTER_ALL_WAS_READ.count(host, arguments) }
     }
     AFTER_ALL_WAS_READ.stream(after_all_was_read).refuses(1, &[&format!("changed its length from {LENGTH} to {} bytes", LENGTH - 1)]);
@@ -261,11 +264,13 @@ fn a_file_that_grows_during_the_read_is_an_error() {
         OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(b"x")).expect("one more byte");
     }
     unsafe fn early(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { EARLY.count(host, arguments) }
     }
     unsafe fn late(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { LATE.count(host, arguments) }
     }
 }
@@ -274,7 +279,8 @@ fn a_file_that_grows_during_the_read_is_an_error() {
 fn a_file_rewritten_during_the_read_fails_verification() {
     static REWRITE: Change = Change::new(CHUNKS as u64 - 1, |path| fs::write(path, vec![0; LENGTH]).expect("room"));
     unsafe fn rewrite(host: &dyn KernelHost, arguments: &[u64]) {
-        // SAFETY: passed on.
+        // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `count` requires
+        // that.
         unsafe { REWRITE.count(host, arguments) }
     }
     REWRITE.stream(rewrite).refuses(1, &["wrong", "checksum"]);

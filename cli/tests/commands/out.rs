@@ -172,7 +172,8 @@ impl Change {
             }
             Reply::Say(vec![Applied { id: message.id, status: 0 }])
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller promises what the free function `serve` requires, and keeps the data alive; the reply accesses unanswered
+        // chunks only.
         unsafe { serve(host, arguments, reply, Vec::new) }
     }
 
@@ -186,7 +187,7 @@ macro_rules! planted {
     ($name:ident, $works:expr, $change:expr) => {
         static CHANGE: Change = Change::new($works, $change);
         unsafe fn $name(host: &dyn KernelHost, arguments: &[u64]) {
-            // SAFETY: passed on.
+            // SAFETY: the program launches this kernel with `transform`'s arguments, whose memory is live until it returns.
             unsafe { CHANGE.serve(host, arguments) }
         }
     };

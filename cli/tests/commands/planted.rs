@@ -25,12 +25,14 @@ fn planted(run: Run) -> Ran {
 // SAFETY, for every kernel here: each forwards the guarantees for `histogram`.
 
 unsafe fn faithful(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, |count, chunk| count.add(chunk)) }
 }
 
 unsafe fn faithful_by_hand(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, |count, chunk| Reply::Say(vec![count.add(chunk)]), Vec::new) }
 }
 
@@ -49,7 +51,8 @@ unsafe fn wrong_byte(host: &dyn KernelHost, arguments: &[u64]) {
         }
         count.add(chunk)
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -65,7 +68,8 @@ unsafe fn words_in_another_order(host: &dyn KernelHost, arguments: &[u64]) {
         }
         count.add(chunk)
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -81,7 +85,8 @@ unsafe fn counted_twice(host: &dyn KernelHost, arguments: &[u64]) {
         }
         count.add(chunk)
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -91,7 +96,8 @@ fn a_chunk_counted_twice_is_detected() {
 }
 
 unsafe fn not_counted(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, |count, chunk| if chunk.id == UNLUCKY { count.say(chunk) } else { count.add(chunk) }) }
 }
 
@@ -105,7 +111,8 @@ unsafe fn repeats_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
         let answer = count.add(chunk);
         Counted { id: if chunk.id == UNLUCKY { UNLUCKY - 1 } else { answer.id }, ..answer }
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -114,7 +121,8 @@ unsafe fn sends_one_answer_twice(host: &dyn KernelHost, arguments: &[u64]) {
         let answer = count.add(chunk);
         Reply::Say(vec![answer; if chunk.id == UNLUCKY { 2 } else { 1 }])
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, reply, Vec::new) }
 }
 
@@ -128,7 +136,8 @@ fn a_duplicate_answer_is_detected() {
 
 unsafe fn has_a_last_word(host: &dyn KernelHost, arguments: &[u64]) {
     let last = Counted { id: 15, status: 0, bytes: 0, checksum: 0 };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, |count, chunk| Reply::Say(vec![count.add(chunk)]), || vec![last]) }
 }
 
@@ -142,7 +151,8 @@ unsafe fn skips_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
         let answer = count.add(chunk);
         Reply::Say(if chunk.id == UNLUCKY { vec![] } else { vec![answer] })
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, reply, Vec::new) }
 }
 
@@ -153,7 +163,8 @@ fn a_missing_answer_is_detected() {
 
 unsafe fn refuses(host: &dyn KernelHost, arguments: &[u64]) {
     let answer = |count: &mut Count, chunk: Chunk| Counted { status: u64::from(chunk.id == UNLUCKY), ..count.add(chunk) };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -167,7 +178,8 @@ unsafe fn panics(host: &dyn KernelHost, arguments: &[u64]) {
         assert!(chunk.id != UNLUCKY, "the test's kernel panics");
         count.add(chunk)
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `counting` requires
+    // that.
     unsafe { counting(host, arguments, answer) }
 }
 
@@ -181,7 +193,8 @@ unsafe fn faults(host: &dyn KernelHost, arguments: &[u64]) {
         UNLUCKY => Reply::Fault(Fault::Message),
         _ => Reply::Say(vec![count.add(chunk)]),
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, reply, Vec::new) }
 }
 
@@ -195,7 +208,8 @@ unsafe fn vanishes(host: &dyn KernelHost, arguments: &[u64]) {
         UNLUCKY => Reply::Vanish,
         _ => Reply::Say(vec![count.add(chunk)]),
     };
-    // SAFETY: passed on.
+    // SAFETY: the program launches this kernel with `histogram`'s arguments, whose memory is live until it returns; `serve_counts` requires
+    // that.
     unsafe { serve_counts(host, arguments, reply, Vec::new) }
 }
 

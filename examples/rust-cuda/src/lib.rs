@@ -38,7 +38,8 @@ mod kernels {
     pub unsafe fn doubled(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
         let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
         let step = |message: &Numbers, answer: &mut Numbers| answer.values = message.values.map(|value| 2.0 * value);
-        // SAFETY: the launcher's promise.
+        // SAFETY: `Channel` or the caller of `Stream::launch` keeps the rings and the telemetry alive, as their only host side, until this
+        // returns.
         unsafe { persistent(&Device, &Warp, &launch, &mut Each::new(step)) }
     }
 }

@@ -53,7 +53,7 @@ impl Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: the invariant; running kernels borrow these bytes.
+        // SAFETY: by the invariant `base` was allocated with this layout; running kernels borrow these bytes.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

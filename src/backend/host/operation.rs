@@ -74,7 +74,7 @@ impl Operation {
 
     pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match *self {
-            // SAFETY: the invariant; a block freed meanwhile stays mapped.
+            // SAFETY: by the invariant the caller of `Backend::copy` made its promise; a block freed meanwhile stays mapped.
             Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: by the invariant the caller of `Backend::fill` made its promise; a block freed meanwhile stays mapped.
             Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
@@ -104,7 +104,7 @@ impl Launch {
         self.operands.iter().try_for_each(|operand| shared.ranges.taints().check(operand.place, operand.bytes))?;
         let run = |number| {
             let group = Group { shared, device, number, groups: u64::from(self.groups), facts };
-            // SAFETY: the invariant.
+            // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
             ended.ok_or_else(|| {
                 shared.counts.kernel_panics.fetch_add(1, Relaxed);
@@ -198,7 +198,7 @@ impl Shared {
         let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
         // Memory outside every range is the caller's.
         let Ok(found) = self.ranges.read().find(to, copied.bytes, true, Verb::Copy.name()) else { return };
-        // SAFETY: within the copied bytes.
+        // SAFETY: within the copied bytes; by the promise of the copy nothing else uses them before it is complete.
         let place = unsafe { found.place.add(at as usize) };
         // SAFETY: unused before the copy is complete: the copy's promise.
         let byte = unsafe { place.read() };

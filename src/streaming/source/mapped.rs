@@ -91,7 +91,8 @@ impl Window {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant; the promise of `Mapped::new`.
+        // SAFETY: by the invariant `len` bytes are mapped from `place` on; the caller of `Mapped::new` promises that no process shortens
+        // the file or writes them meanwhile.
         unsafe { slice::from_raw_parts(self.place.as_ptr(), self.len) }
     }
 }

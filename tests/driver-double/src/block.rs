@@ -91,7 +91,8 @@ impl Block {
     }
 
     fn poison(&self) {
-        // SAFETY: the invariant; no other code has the block before it is given out or in its drop.
+        // SAFETY: `len` bytes at `place` are valid for writes, by the invariant; no other code has the block before it is given out or in
+        // its drop.
         unsafe { self.place.write_bytes(POISON, self.len as usize) };
     }
 }
@@ -177,7 +178,7 @@ impl Span {
         if ordered {
             fence(SeqCst);
         }
-        // SAFETY: eight aligned bytes: `cuStreamWriteValue64_v2` checked it, as above.
+        // SAFETY: eight aligned bytes: `cuStreamWriteValue64_v2` checked it; a block's place and address have the same alignment.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).store(value, Relaxed) };
     }
 

@@ -95,7 +95,7 @@ impl Name {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the invariant.
+        // SAFETY: not null, so a C string by the invariant.
         let text = unsafe { CStr::from_ptr(self.0) };
         text.to_str().map_err(|_| Code::NOT_FOUND)
     }

@@ -15,14 +15,14 @@ pub struct HostFunction {
     pub data: *mut c_void,
 }
 
-// SAFETY: the invariant.
+// SAFETY: by the invariant the function may be called with `data` on another thread.
 unsafe impl Send for HostFunction {}
 
 impl HostFunction {
     pub fn call(self, engine: &Engine) {
         engine.runs(NAME);
         INSIDE.set(true);
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant the function may be called with `data` on this thread; it is called once.
         unsafe { (self.function)(self.data) };
         INSIDE.set(false);
         engine.left(NAME);

@@ -49,7 +49,7 @@ impl Log {
         unsafe { self.buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // SAFETY: the last of them.
         unsafe { self.buffer.add(bytes.len()).write(0) };
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant `written` is valid for a write.
         unsafe { self.written.write(bytes.len()) };
     }
 }

@@ -59,7 +59,8 @@ impl Launch {
                         continue;
                     }
                 };
-                // SAFETY: the invariant.
+                // SAFETY: by the invariant the arguments match the program, and the launch promised live memory, shared by the kernel's
+                // protocol.
                 let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(&group, &arguments) }));
                 if let Err(payload) = ended {
                     std::mem::forget(payload);

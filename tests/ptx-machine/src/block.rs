@@ -36,7 +36,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: the invariant.
+        // SAFETY: by the invariant `base` was allocated with this layout.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

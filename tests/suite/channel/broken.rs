@@ -57,7 +57,7 @@ unsafe fn active(host: &dyn KernelHost, arguments: &[u64], then: impl FnOnce(Dev
 }
 
 unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: passed on.
+    // SAFETY: the channel launches this kernel with its control block, as `active` requires.
     unsafe { active(host, arguments, |_| panic!("a kernel of the test panics")) }
 }
 
@@ -68,7 +68,7 @@ unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
         unsafe { words.as_ref() }.iter().for_each(|word| word.store(9, Release));
         control.enter(State::Terminated);
     };
-    // SAFETY: passed on.
+    // SAFETY: the channel launches this kernel with its control block, as `active` requires.
     unsafe { active(host, arguments, stop) }
 }
 
@@ -79,7 +79,7 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
         control.enter(State::Terminated);
         eventually("it is sent away", || SENT_AWAY.load(Acquire));
     };
-    // SAFETY: passed on.
+    // SAFETY: the channel launches this kernel with its control block, as `active` requires.
     unsafe { active(host, arguments, linger) }
 }
 
@@ -89,7 +89,7 @@ unsafe fn terminates_late(host: &dyn KernelHost, arguments: &[u64]) {
         control.enter(State::Terminated);
         thread::sleep(Duration::from_millis(100));
     };
-    // SAFETY: passed on.
+    // SAFETY: the channel launches this kernel with its control block, as `active` requires.
     unsafe { active(host, arguments, linger) }
 }
 
@@ -206,7 +206,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
 
 unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
     let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
-    // SAFETY: the channel's launch promise.
+    // SAFETY: a channel launches this kernel: control block, rings and telemetry are live until it returns, with one host side and no other
+    // kernel.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Panics) }
 }
 

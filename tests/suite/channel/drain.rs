@@ -119,7 +119,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Slow {
 
 unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
     let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
-    // SAFETY: the channel's launch promise.
+    // SAFETY: a channel launches this kernel: control block, rings and telemetry are live until it returns, with one host side and no other
+    // kernel.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
 }
 

@@ -33,7 +33,8 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
         }
     }
     let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], abi: ABI.hash };
-    // SAFETY: the channel's launch promise.
+    // SAFETY: a channel launches this kernel: control block, rings and telemetry are live until it returns, with one host side and no other
+    // kernel.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits(is_stuck)) }
 }
 

@@ -25,7 +25,7 @@ struct Gated {
     polls: Arc<AtomicU64>,
 }
 
-// SAFETY: the inner memory's promise.
+// SAFETY: the blocks are the device's: each answer of a test allocates from it, or fails.
 unsafe impl Memory for Gated {
     type Visibility = DeviceOnly;
 

@@ -231,7 +231,7 @@ impl Nosy {
     }
 }
 
-// SAFETY: the inner memory's promise.
+// SAFETY: the blocks are the device's, unchanged.
 unsafe impl Memory for Nosy {
     type Visibility = DeviceOnly;
 

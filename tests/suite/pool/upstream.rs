@@ -157,7 +157,7 @@ struct Late {
     has_given: Arc<AtomicBool>,
 }
 
-// SAFETY: the inner memory's promise.
+// SAFETY: the blocks are the device's, ready later.
 unsafe impl Memory for Late {
     type Visibility = DeviceOnly;
 

@@ -55,7 +55,7 @@ impl<'m, M: Machine> Message<'m, M> {
     where
         M::Cell<u64>: SliceCell<u64>,
     {
-        // SAFETY: the invariant; unreleased words are not written.
+        // SAFETY: by the invariant `len` initialised bytes before the wrap, not released for 'm; unreleased words are not written.
         unsafe { core::slice::from_raw_parts(self.slots.run::<u64>(self.payload).cast().as_ptr(), self.len) }
     }
 }
