@@ -129,7 +129,7 @@ unsafe impl Lanes for Warp {
     }
     #[inline(always)]
     fn barrier(&self) {
-        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`; an exited lane counts as arrived.
+        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`.
         unsafe { bar_warp_sync(ALL) };
     }
     #[inline(always)]

@@ -70,8 +70,8 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
-    // SAFETY: the same whole piece of an aligned target; `each` gives an index to one lane of one group, and the caller promises no other
-    // access.
+    // SAFETY: a whole piece of the target, which is aligned to 16 too; `each` gives an index to one lane of one group, and the caller
+    // promises no other access.
     let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
     move_each(lanes, whole, load_wide, store_wide);
     // SAFETY: past the whole pieces, below the byte count.
@@ -139,8 +139,8 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };
-    // SAFETY: the same whole piece of aligned sums; `each` gives an index to one lane of one group, and the caller promises no other
-    // access.
+    // SAFETY: a whole piece of the sums, which are aligned to 16 too; `each` gives an index to one lane of one group, and the caller
+    // promises no other access.
     let store_four = |index: u64, (a, b, c, d)| unsafe { wide_to.add(index as usize).write(Floats(a, b, c, d)) };
     move_each(lanes, whole, sum_of_four, store_four);
     // SAFETY: below the count, past the whole pieces.
