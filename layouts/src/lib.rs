@@ -47,6 +47,8 @@ mod check;
 pub mod control;
 #[cfg(feature = "cust")]
 mod cust;
+#[cfg(feature = "defmt")]
+mod defmt_impls;
 mod descriptor;
 mod device_bytes;
 pub mod dump;

@@ -74,7 +74,7 @@ macro_rules! one_producer {
 }
 
 macro_rules! many_producers {
-    ($kind:ident, $module:literal) => {
+    ($producer:ident: $kind:ident, $module:literal) => {
         /// Claims slots, fills and publishes them. Clone it for another producer.
         ///
         /// ```
@@ -95,7 +95,7 @@ macro_rules! many_producers {
         /// });
         /// assert_eq!(consumer.len(), 6);
         /// ```
-        pub type Producer<'a, T, M> = crate::ring::mpmc::ManyProducer<'a, T, M, { crate::ring::RingFlags::$kind.bits() }>;
+        pub type Producer<'a, T, M> = $producer<'a, T, M, { crate::ring::RingFlags::$kind.bits() }>;
     };
 }
 

@@ -1,6 +1,5 @@
 use core::fmt;
 
-use super::paired::{self, Pair};
 use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
 use crate::attach::AttachError;
@@ -116,7 +115,7 @@ impl RingLayout {
         } else if bits == WORDS[0] || bits == WORDS[1] {
             (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
         } else if bits == PAIRED {
-            (paired::pairs_of::<T>() * size_of::<Pair<u64>>() as u64, align_of::<Pair<u64>>() as u64)
+            (pairs_of::<T>() * PAIR, PAIR)
         } else {
             return Err(LayoutError::UnknownKind { kind: bits });
         };
@@ -172,6 +171,15 @@ impl RingLayout {
     pub const fn size(&self) -> u64 {
         self.slots_offset + self.capacity * self.slot_size
     }
+}
+
+/// Size and alignment of a [`Pair`](super::paired::Pair) in bytes: two words that one access reads or writes.
+pub(super) const PAIR: u64 = 16;
+
+/// Returns the pairs of a slot of a [`paired`](super::paired) ring, whose words have four bytes of the message each.
+#[must_use]
+pub const fn pairs_of<T>() -> u64 {
+    size_of::<T>().div_ceil(8) as u64
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ use crate::{Machine, RingMessage};
 
 super::alias::host! { mpmc, boxed }
 pub use super::error::{PopError, PushError, ReserveError};
-super::alias::many_producers! { MPMC, "mpmc" }
+super::alias::many_producers! { ManyProducer: MPMC, "mpmc" }
 
 /// Writes an empty MPMC ring of `T` that begins at `start`.
 ///

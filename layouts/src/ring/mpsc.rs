@@ -16,6 +16,7 @@
 
 use core::ptr::NonNull;
 
+use super::mpmc::ManyProducer;
 pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
 use super::{RingFlags, RingLayout, kind};
 use crate::attach::AttachError;
@@ -24,7 +25,7 @@ use crate::{Machine, RingMessage};
 super::alias::host! { mpsc, boxed }
 pub use super::error::{PopError, PushError, ReserveError};
 super::alias::one_consumer! { Mpsc, "mpsc" }
-super::alias::many_producers! { MPSC, "mpsc" }
+super::alias::many_producers! { ManyProducer: MPSC, "mpsc" }
 
 /// Writes an empty MPSC ring of `T` that begins at `start`.
 ///

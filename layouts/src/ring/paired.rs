@@ -33,6 +33,8 @@ use core::ptr::NonNull;
 use super::RingFlags;
 pub use super::error::{PopError, PushError};
 use super::header::used;
+use super::layout::PAIR;
+pub use super::layout::pairs_of;
 use super::port::Port;
 use super::slots::{geometry_of_both, place};
 use crate::attach::{AttachError, Corrupt};
@@ -49,15 +51,9 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 #[repr(C, align(16))]
 pub struct Pair<W>(pub [W; 2]);
 
-const _: () = assert!(size_of::<Pair<u64>>() == 16 && align_of::<Pair<u64>>() == 16);
+const _: () = assert!(size_of::<Pair<u64>>() as u64 == PAIR && align_of::<Pair<u64>>() as u64 == PAIR && PAIR == 4 * PART as u64);
 
 const PART: usize = size_of::<u32>();
-
-/// The pairs of a slot.
-#[must_use]
-pub const fn pairs_of<T>() -> u64 {
-    size_of::<T>().div_ceil(2 * PART) as u64
-}
 
 const FLAG: u64 = !0 << 32;
 
