@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use ringmem_layouts::control::{Capabilities, Command, DeviceSide, Fault, HostSide, Launch, Shared, State, snapshot};
+use ringmem_layouts::control::{
+    Capabilities, Command, DeviceSide, Fault, HostSide, Launch, RingHeaders, SecondHeader, Shared, State, snapshot,
+};
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{HostWord, Word};
 use zerocopy::FromZeros;
@@ -15,7 +17,7 @@ use zerocopy::FromZeros;
 struct Input {
     block: [u64; 16],
     telemetry: [u64; 8],
-    launch: [u64; 5],
+    launch: [u64; 7],
     epoch: u32,
     steps: Vec<Step>,
 }
@@ -67,6 +69,15 @@ fn telemetry_words(buffer: &telemetry::Shared<HostWord>) -> &[HostWord; 8] {
     unsafe { NonNull::from(buffer).cast().as_ref() }
 }
 
+/// The headers of a ring, by the words of its address and of its second header.
+fn headers(ring: u64, second: u64) -> RingHeaders {
+    match (second, second & !1) {
+        (0, _) => RingHeaders { ring, own: ring, peer: ring },
+        (word, address) if word % 2 == 1 => RingHeaders { ring, own: address, peer: ring },
+        (_, address) => RingHeaders { ring, own: ring, peer: address },
+    }
+}
+
 fn look(block: &Shared<HostWord>) {
     let seen = snapshot(block);
     let at_rest = words(block).each_ref().map(Word::load);
@@ -98,9 +109,10 @@ fuzz_target!(|input: Input| {
     words(&block).iter().zip(input.block).for_each(|(word, value)| Word::store(word, value));
     let buffer = telemetry::Shared::<HostWord>::new_zeroed();
     telemetry_words(&buffer).iter().zip(input.telemetry).for_each(|(word, value)| Word::store(word, value));
-    let [abi, capabilities, input_ring, output_ring, telemetry] = input.launch;
+    let [abi, capabilities, input_ring, output_ring, telemetry, seconds @ ..] = input.launch;
     let capabilities = Capabilities::from_bits_truncate(capabilities);
-    let launch = Launch { abi, capabilities, epoch: input.epoch, input_ring, output_ring, telemetry };
+    let second_headers = seconds.map(SecondHeader::from_word);
+    let launch = Launch { abi, capabilities, epoch: input.epoch, input_ring, output_ring, second_headers, telemetry };
 
     let mut host = None;
     // SAFETY: one thread; peers write between operations.
@@ -146,7 +158,10 @@ fuzz_target!(|input: Input| {
                     assert_eq!(host.state(), snapshot(&block).kernel_state());
                 }
                 assert_eq!(device.is_current(), before[3] == u64::from(epoch));
-                assert_eq!(device.addresses(), [before[4], before[5], before[6]]);
+                let addresses = device.addresses();
+                assert_eq!(addresses.input, headers(before[4], before[7]));
+                assert_eq!(addresses.output, headers(before[5], before[13]));
+                assert_eq!(addresses.telemetry, before[6]);
                 look(&block);
                 look_at_telemetry(&buffer);
                 lines(0..0);
