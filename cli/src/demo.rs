@@ -14,8 +14,8 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
-use super::place::Selection;
 use super::progress::Bar;
+use super::selection::Selection;
 use super::{Failure, Outcome, counted, json_line, nanoseconds, number, percentile, percentiles, size};
 
 pub(super) const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = number::whole::<u64>(1..=1_000_000_000_000))]
     messages: u64,
     #[command(flatten)]
-    place: Selection,
+    selection: Selection,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -47,10 +47,10 @@ struct Tally {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
-    let place = arguments.place.open(HostBackend::builder().device_memory(1 << 20), err)?;
-    let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
+    let selected = arguments.selection.open(HostBackend::builder().device_memory(1 << 20), err)?;
+    let module = Module::load(&selected.backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no own arguments.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&place.backend, 0, &module, &Options::new("echo"))? };
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&selected.backend, 0, &module, &Options::new("echo"))? };
 
     let bar = Bar::new(!arguments.json, Some(arguments.messages), "{wide_bar} {pos} of {len} messages");
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         let object = json!({
             "messages": arguments.messages, "elapsed_ns": elapsed_ns, "messages_per_s": rate,
             "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong,
-            "backend": place.backend.name(), "why": place.why,
+            "backend": selected.backend.name(), "why": selected.why,
         });
         writeln!(out, "{}", json_line(&object))?;
     } else {
@@ -94,7 +94,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
             writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
         }
         writeln!(out, "  {lost} lost, {doubled} duplicated, {wrong} wrong")?;
-        writeln!(out, "  backend {}", place.words())?;
+        writeln!(out, "  backend {}", selected.words())?;
     }
     if lost + doubled + wrong > 0 {
         return Err(Failure::Fact(format!("{lost} messages lost, {doubled} duplicated, {wrong} wrong")));

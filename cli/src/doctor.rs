@@ -8,7 +8,7 @@ use ringmem::stream::Stream;
 use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 
-use super::place::Selection;
+use super::selection::Selection;
 use super::{Failure, Outcome, counted, gpu, json_line, plain, size};
 
 pub(super) const EXAMPLES: &str = "\
@@ -22,7 +22,7 @@ Examples:
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    place: Selection,
+    selection: Selection,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -47,14 +47,14 @@ struct Way {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    let place = arguments.place.open(HostBackend::builder(), &mut std::io::sink())?;
-    let backend = &place.backend;
+    let selected = arguments.selection.open(HostBackend::builder(), &mut std::io::sink())?;
+    let backend = &selected.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
     let strategy = TransferStrategy::for_device(detected.visibility, &backend.capabilities(0)?);
     let devices = (0..backend.devices())
         .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
         .collect::<ringmem::Result<Vec<Value>>>()?;
-    let (driver, limits) = (gpu::driver(), limits(arguments.place.pinned));
+    let (driver, limits) = (gpu::driver(), limits(arguments.selection.pinned));
     let variables = variables(&driver);
     // Little pinned or device memory hides no other finding.
     let (ways, unmeasured) = match Stream::new(backend, 0).and_then(|stream| ways(&stream, detected.visibility)) {
@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         let Detected { visibility, why, overridden, warning } = detected;
         let object = json!({
             "visibility": visibility.name(), "why": why, "overridden": overridden, "warning": warning,
-            "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver,
+            "backend": backend.name(), "chosen": selected.why, "devices": devices, "strategy": strategy.name(), "driver": driver,
             "environment": variables, "limits": limits, "bandwidth": ways, "bandwidth_error": unmeasured,
         });
         return Ok(writeln!(out, "{}", json_line(&object))?);
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     writeln!(out, "strategy    {}: a bridge {}", strategy.name(), action(strategy))?;
     let simulated = if backend.is_simulated() { " simulated" } else { "" };
     // The next line has the cause.
-    let why = if driver.is_string() { place.why.split(':').next().unwrap_or_default() } else { &place.why };
+    let why = if driver.is_string() { selected.why.split(':').next().unwrap_or_default() } else { &selected.why };
     writeln!(out, "backend     {}, {}{simulated}: {why}", backend.name(), counted(devices.len() as u64, "device"))?;
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,

@@ -1,17 +1,20 @@
 //! The GPUs of this machine (feature `cuda`).
 
+use std::sync::Arc;
+
 use ringmem::Result;
+use ringmem::backend::Backend;
 use ringmem::backend::cuda::{CudaBackend, Driver, Settings};
 use serde_json::{Value, json};
 
-use super::place::Place;
 use super::{chain, plain};
 
-pub(super) fn open(pinned: Option<u64>) -> Result<Place> {
+/// Returns the backend, and the names of its GPUs.
+pub(super) fn open(pinned: Option<u64>) -> Result<(Arc<dyn Backend>, String)> {
     let default = Settings::default();
     let backend = CudaBackend::with(Settings { pinned_budget: pinned.unwrap_or(default.pinned_budget), ..default })?;
     let gpus: Vec<String> = backend.driver().gpus()?.into_iter().map(|gpu| plain(&gpu.name)).collect();
-    Ok(Place { backend, why: gpus.join(", ") })
+    Ok((backend, gpus.join(", ")))
 }
 
 const WATCHED: &str = "it drives a display, so a watchdog ends each kernel after some seconds: run persistent kernels on another GPU, or detach the display from this one";

@@ -7,7 +7,7 @@ use ringmem::stream::Module;
 use ringmem::streaming::{FileSource, Source};
 use ringmem::{Abi, Image, describe};
 
-use super::place::Wanted;
+use super::selection::Choice;
 use super::{Failure, Outcome, failed, shown};
 
 pub(super) const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     format: Format,
     /// Also load the kernels on this backend; fails if they were compiled with different structs
     #[arg(long, value_enum)]
-    backend: Option<Wanted>,
+    backend: Option<Choice>,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,

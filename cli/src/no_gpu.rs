@@ -1,9 +1,10 @@
+use std::sync::Arc;
+
+use ringmem::backend::Backend;
 use ringmem::{Error, Result};
 use serde_json::Value;
 
-use super::place::Place;
-
-pub(super) fn open(_pinned: Option<u64>) -> Result<Place> {
+pub(super) fn open(_pinned: Option<u64>) -> Result<(Arc<dyn Backend>, String)> {
     Err(Error::Unsupported { what: "CUDA without the feature `cuda` of ringmem-cli (rebuild with it)" })
 }
 

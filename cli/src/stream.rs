@@ -17,7 +17,7 @@ use ringmem::{DeviceBytes, Image};
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 
-use super::place::Selection;
+use super::selection::Selection;
 use super::{Failure, Outcome, absurd, number, size};
 use input::Input;
 
@@ -51,7 +51,7 @@ pub(super) struct Arguments {
     #[arg(long, requires = "out", value_parser = operation)]
     transform: Option<Operation>,
     #[command(flatten)]
-    place: Selection,
+    selection: Selection,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -138,14 +138,14 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
         return copy::run(arguments, path, &mut source, image, out, err);
     }
     let shape = arguments.shape(source.length())?;
-    let place = arguments
-        .place
+    let selected = arguments
+        .selection
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let mut progress = report::Progress::new(source.length(), arguments);
     let mut straight = Straight::new()?;
     let mut see = |bytes: &[u8]| straight.see(bytes);
-    let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
+    let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &selected.backend, image, &mut progress, out)?;
     source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
     progress.finish();
 
@@ -155,7 +155,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
         name: source.name(),
         arguments,
         columns,
-        place: &place,
+        selected: &selected,
         shape: &shape,
         run: &run,
         reference_time,

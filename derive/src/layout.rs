@@ -11,13 +11,11 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, Lit, LitInt, LitStr, Path, Result, Type};
 
-use crate::stub::stub;
-
 #[derive(Default)]
-pub(crate) struct OfStruct {
+struct OfStruct {
     size: Option<LitInt>,
     align: Option<LitInt>,
-    pub(crate) message: Option<Expr>,
+    message: Option<Expr>,
     writer: Option<LitStr>,
     path: Option<Path>,
 }
@@ -268,4 +266,49 @@ fn optional(path: &TokenStream, declared: Option<&LitInt>) -> TokenStream {
 pub(crate) fn unraw(ident: &Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}
+
+/// The traits of a struct that is refused, so that each fault has one error. `options` is `None` if they are wrong too: then it may be a message.
+fn stub(input: &DeriveInput, options: Option<&OfStruct>, path: &TokenStream) -> TokenStream {
+    let (name, text) = (&input.ident, input.ident.to_string());
+    let (parameters, arguments, conditions) = input.generics.split_for_impl();
+    let where_plain = match conditions {
+        _ if input.generics.params.is_empty() => quote!(#conditions),
+        Some(conditions) => quote!(#conditions, Self: #path::DeviceBytes),
+        None => quote!(where Self: #path::DeviceBytes),
+    };
+    let kind = match options {
+        Some(OfStruct { message: None, .. }) => None,
+        Some(OfStruct { message: Some(kind), .. }) => Some(quote!(#kind)),
+        None => Some(quote!(u64::MAX)),
+    };
+    let message = kind.map(|kind| {
+        quote! {
+            impl #parameters #path::RingMessage for #name #arguments #where_plain {
+                const KIND: u64 = #kind;
+            }
+        }
+    });
+    // Not `Send` and `Sync` of themselves, as messages are.
+    let threads = has_pointer(input).then(|| {
+        quote! {
+            unsafe impl #parameters Send for #name #arguments #conditions {}
+            unsafe impl #parameters Sync for #name #arguments #conditions {}
+        }
+    });
+    quote! {
+        // Never used: compilation fails.
+        unsafe impl #parameters #path::Layout for #name #arguments #conditions {
+            const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<Self>(#text, &[]);
+        }
+        #message
+        #threads
+    }
+}
+
+fn has_pointer(input: &DeriveInput) -> bool {
+    match &input.data {
+        Data::Struct(data) => data.fields.iter().any(|field| matches!(field.ty, Type::Ptr(_))),
+        _ => false,
+    }
 }

@@ -3,7 +3,6 @@
 
 mod kernels;
 mod layout;
-mod stub;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenTree};

@@ -276,6 +276,16 @@ pub fn check() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Three digits.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,5 +344,10 @@ mod tests {
             ..Results::default()
         };
         assert_eq!(results.best(&results.rows[0]).map(|row| row.subject.as_str()), Some("b"));
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.0, 1.234, 9.999, 12.34, 99.96, 1234.5].map(number), ["0.00", "1.23", "10.0", "12.3", "100", "1234"]);
     }
 }

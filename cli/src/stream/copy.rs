@@ -17,7 +17,7 @@ use super::input::{Input, Seen};
 use super::report::{Progress, max_resident_bytes, rate};
 use super::{Arguments, Shape};
 use crate::output::Partial;
-use crate::place::Place;
+use crate::selection::Selected;
 use crate::{Failure, Outcome, absurd, counted, failed, json_line, nanoseconds, shown, size};
 
 struct Transform(Operation);
@@ -51,8 +51,8 @@ pub(super) fn run(
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }
     let shape = arguments.shape(source.length())?;
-    let place = arguments
-        .place
+    let selected = arguments
+        .selection
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let (mut sink, _partial) = Partial::create(to).map_err(Failure::fact)?;
@@ -60,7 +60,7 @@ pub(super) fn run(
     let mut progress = Progress::new(source.length(), arguments);
     let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
     let mut see = |bytes: &[u8]| straight.see(bytes);
-    let streamed = stream(arguments, &shape, &place.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
+    let streamed = stream(arguments, &shape, &selected.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
     let streamed = match streamed {
         Ok(streamed) => streamed,
         Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
@@ -80,7 +80,7 @@ pub(super) fn run(
         )));
     }
     sink.commit().map_err(Failure::fact)?;
-    print(arguments, to, &shape, &place, &streamed, elapsed, out)?;
+    print(arguments, to, &shape, &selected, &streamed, elapsed, out)?;
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn print(
     arguments: &Arguments,
     to: &Path,
     shape: &Shape,
-    place: &Place,
+    selected: &Selected,
     streamed: &Streamed,
     elapsed: Duration,
     out: &mut dyn Write,
@@ -165,8 +165,8 @@ fn print(
             "elapsed_ns": nanoseconds(elapsed),
             "throughput_bytes_per_s": throughput,
             "max_resident_bytes": max_resident_bytes(),
-            "backend": place.backend.name(),
-            "why": place.why,
+            "backend": selected.backend.name(),
+            "why": selected.why,
             "verified": true,
         });
         return writeln!(out, "{}", json_line(&object));
@@ -177,5 +177,5 @@ fn print(
     writeln!(out, "  checksum    {checksum:08x}, verified")?;
     writeln!(out, "  time        {:.3} ms", elapsed.as_secs_f64() * 1e3)?;
     writeln!(out, "  throughput  {}/s", size::show(throughput as u64))?;
-    writeln!(out, "  backend     {}", place.words())
+    writeln!(out, "  backend     {}", selected.words())
 }

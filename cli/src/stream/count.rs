@@ -5,27 +5,16 @@ use std::time::{Duration, Instant};
 
 use ringmem::Image;
 use ringmem::backend::{Backend, DeviceAddress};
-use ringmem::channel::{Closed, Options};
+use ringmem::channel::Options;
 use ringmem::memory::{Arena, Buffer, Device};
 use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, Job, Persistent};
 use ringmem_kernels::histogram::{self, Counted, Work};
 
 use super::input::Seen;
-use super::report::Progress;
+use super::report::{Progress, Run};
 use super::{Answer, Shape};
 use crate::{Failure, nanoseconds};
-
-pub(super) struct Run {
-    pub(super) answer: Answer,
-    pub(super) bytes: u64,
-    pub(super) chunks: u64,
-    pub(super) elapsed: Duration,
-    pub(super) round_trips: Vec<u64>,
-    pub(super) high_water: [usize; 2],
-    pub(super) closed: Closed,
-    pub(super) pinned: (usize, usize),
-}
 
 struct Count {
     asked: VecDeque<Instant>,

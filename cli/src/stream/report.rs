@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringmem::TelemetryBuffer;
+use ringmem::channel::Closed;
 use ringmem::streaming::{self, Interrupted, Job, Stage, Streamed, Streamer};
 use serde_json::{Value, json};
 
-use super::count::Run;
-use super::{Arguments, Shape};
-use crate::place::Place;
+use super::{Answer, Arguments, Shape};
 use crate::progress::Bar;
+use crate::selection::Selected;
 use crate::{chart, counted, json_line, nanoseconds, percentile, percentiles, shown, size};
 
 pub(super) struct Progress {
@@ -61,11 +61,22 @@ impl Progress {
 
 type Watched = io::Result<Result<Streamed, Interrupted>>;
 
+pub(super) struct Run {
+    pub(super) answer: Answer,
+    pub(super) bytes: u64,
+    pub(super) chunks: u64,
+    pub(super) elapsed: Duration,
+    pub(super) round_trips: Vec<u64>,
+    pub(super) high_water: [usize; 2],
+    pub(super) closed: Closed,
+    pub(super) pinned: (usize, usize),
+}
+
 pub(super) struct Report<'a> {
     pub(super) name: &'a Path,
     pub(super) arguments: &'a Arguments,
     pub(super) columns: Option<usize>,
-    pub(super) place: &'a Place,
+    pub(super) selected: &'a Selected,
     pub(super) shape: &'a Shape,
     pub(super) run: &'a Run,
     pub(super) length: u64,
@@ -94,8 +105,8 @@ impl Report<'_> {
             "ring": { "input": ring(run.high_water[0]), "output": ring(run.high_water[1]) },
             "telemetry": telemetry(&run.closed.telemetry),
             "max_resident_bytes": max_resident_bytes(),
-            "backend": self.place.backend.name(),
-            "why": self.place.why,
+            "backend": self.selected.backend.name(),
+            "why": self.selected.why,
             "verified": self.verified,
         })
     }
@@ -135,7 +146,7 @@ impl Report<'_> {
             size::show(shape.slots * shape.chunk),
             counted(buffers as u64, "staging buffer")
         )?;
-        writeln!(out, "  backend     {}", self.place.words())
+        writeln!(out, "  backend     {}", self.selected.words())
     }
 }
 

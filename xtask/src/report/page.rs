@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use super::{Results, Row, scale};
+use super::{Results, Row, number, scale};
 use crate::Failure;
 
 /// Two timings within this factor are level.
@@ -171,15 +171,6 @@ fn ratio_text(row: &Row, best: &Row) -> String {
     if is_small_cost { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
-pub fn number(value: f64) -> String {
-    let digits = match value.abs() {
-        size if size >= 99.95 => 0,
-        size if size >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,10 +262,5 @@ mod tests {
         let others = of(&rows);
         rows.remove(3);
         assert!(readme(&[others, of(&rows)]).is_err());
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        assert_eq!([0.0, 1.234, 9.999, 12.34, 99.96, 1234.5].map(number), ["0.00", "1.23", "10.0", "12.3", "100", "1234"]);
     }
 }

@@ -2,8 +2,7 @@ use std::fmt::Write;
 
 use ringmem::escape::xml;
 
-use super::page::number;
-use super::{Results, Row};
+use super::{Results, Row, number};
 
 /// Counts with a smaller exponent are constant.
 const FLAT: f64 = 0.05;

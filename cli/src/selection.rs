@@ -10,7 +10,7 @@ use ringmem::{MemoryVisibility, Result};
 use super::{chain, gpu, plain, size};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Wanted {
+pub(super) enum Choice {
     /// A GPU if the driver has one, else the host backend; prints which and why
     Auto,
     /// The host backend: kernels on a thread, simulated device memory
@@ -22,49 +22,51 @@ pub(super) enum Wanted {
 #[derive(clap::Args)]
 pub(super) struct Selection {
     /// Where the kernels run
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    backend: Wanted,
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    backend: Choice,
     /// Memory that may be pinned at once; by default a quarter of the machine's memory, at most 2 GiB
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     pub pinned: Option<u64>,
 }
 
-pub(super) struct Place {
+pub(super) struct Selected {
     pub backend: Arc<dyn Backend>,
     pub why: String,
 }
 
 impl Selection {
-    pub fn open(&self, host: Builder, err: &mut dyn Write) -> Result<Place> {
+    pub fn open(&self, host: Builder, err: &mut dyn Write) -> Result<Selected> {
         self.backend.with(host, self.pinned, err)
     }
 }
 
-impl Wanted {
-    pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Place> {
+impl Choice {
+    pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Selected> {
         self.with(host, None, err)
     }
 
-    fn with(self, host: Builder, pinned: Option<u64>, err: &mut dyn Write) -> Result<Place> {
-        let place = self.look(pinned.into_iter().fold(host, Builder::pinned_budget), pinned)?;
-        let Detected { overridden, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
+    fn with(self, host: Builder, pinned: Option<u64>, err: &mut dyn Write) -> Result<Selected> {
+        let selected = self.select(pinned.into_iter().fold(host, Builder::pinned_budget), pinned)?;
+        let Detected { overridden, warning, .. } = MemoryVisibility::detect(&selected.backend, 0)?;
         if let (Some(said), Some(warning)) = (overridden, warning) {
             let _ = writeln!(err, "ringmem: {}={}: {warning}", visibility::VARIABLE, plain(&said));
         }
-        Ok(place)
+        Ok(selected)
     }
 
-    fn look(self, host: Builder, pinned: Option<u64>) -> Result<Place> {
-        let simulated = |why| Ok(Place { backend: host.build()?, why });
+    fn select(self, host: Builder, pinned: Option<u64>) -> Result<Selected> {
+        let simulated = |why| Ok(Selected { backend: host.build()?, why });
         match self {
             Self::Host => simulated("requested".to_owned()),
-            Self::Cuda => gpu::open(pinned).map(|place| Place { why: format!("requested, {}", place.why), ..place }),
-            Self::Auto => gpu::open(pinned).or_else(|error| simulated(format!("no GPU: {}", plain(&chain(&error))))),
+            Self::Cuda => gpu::open(pinned).map(|(backend, names)| Selected { backend, why: format!("requested, {names}") }),
+            Self::Auto => gpu::open(pinned)
+                .map(|(backend, why)| Selected { backend, why })
+                .or_else(|error| simulated(format!("no GPU: {}", plain(&chain(&error))))),
         }
     }
 }
 
-impl Place {
+impl Selected {
     pub fn words(&self) -> String {
         let what = if self.backend.is_simulated() {
             "the kernel ran on a thread, device memory is simulated"
