@@ -17,7 +17,8 @@ use core::panic::Location;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::entry::{Counted, Element, Entry, Kind};
+use super::element::Element;
+use super::entry::{Counted, Entry, Kind};
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager, Store};
 use crate::config::ConfigError;

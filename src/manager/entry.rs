@@ -12,61 +12,17 @@
 //! With step 3 before step 2, another thread could allocate the bytes while the block still exists, and exceed the limit. If step 2 panics, step 3 runs
 //! in the unwinding; with the bytes still in the [`Counted`], its drop would free the block a second time.
 
-use core::alloc::Layout;
-use core::any::{TypeId, type_name};
 use core::mem::ManuallyDrop;
 use core::ptr;
 use std::boxed::Box;
 use std::sync::Arc;
 
 use super::Store;
+use super::element::Element;
 use super::names::Named;
 use crate::backend::{Backend, Block, Uses};
-use crate::error::IdError;
-use crate::memory::{Budget, Buffer, Memory, Reservation, align};
-use crate::{DeviceBytes, Error, Result};
-
-/// The type of a buffer's elements, in a word: each buffer has one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Element(&'static Facts);
-
-#[derive(Debug)]
-struct Facts {
-    id: TypeId,
-    name: fn() -> &'static str,
-    // INVARIANT: at least 1.
-    size: usize,
-    /// Their memory's alignment, which suffices for fills too.
-    align: usize,
-}
-
-impl Element {
-    pub fn of<T: DeviceBytes>() -> Self {
-        const { assert!(size_of::<T>() > 0, "a manager takes elements that have bytes") };
-        Self(const { &Facts { id: TypeId::of::<T>(), name: type_name::<T>, size: size_of::<T>(), align: align::<T>() } })
-    }
-
-    #[inline]
-    pub fn name(self) -> &'static str {
-        (self.0.name)()
-    }
-
-    #[inline]
-    pub fn size(self) -> usize {
-        self.0.size
-    }
-
-    pub fn layout(&self, len: usize) -> Result<Layout> {
-        let size = len.checked_mul(self.size()).and_then(|size| Layout::from_size_align(size, self.0.align).ok());
-        let asked = (len as u64).saturating_mul(self.size() as u64);
-        size.ok_or(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 })
-    }
-
-    #[inline]
-    pub fn check<T: 'static>(&self) -> Result<()> {
-        if self.0.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name(), got: type_name::<T>() }.into()) }
-    }
-}
+use crate::memory::{Budget, Buffer, Memory, Reservation};
+use crate::{Error, Result};
 
 /// A buffer whose bytes are in a budget.
 pub(super) struct Counted<M: Memory> {

@@ -76,6 +76,7 @@ mod builder;
 mod cleanup;
 mod config;
 mod create;
+mod element;
 mod entry;
 mod growth;
 mod guard;

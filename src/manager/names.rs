@@ -36,7 +36,7 @@ use std::vec::Vec;
 use foldhash::fast::RandomState;
 
 use super::config::BufferConfig;
-use super::entry::Element;
+use super::element::Element;
 use super::numbers::Index;
 use super::statistics::BufferStatistics;
 use crate::memory::Origin;

@@ -1,11 +1,9 @@
-use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::central::Central;
 use super::heap::LONGEST;
-use super::{Classes, Handle, Pool};
+use super::{Classes, Pool};
 use crate::memory::Memory;
 use crate::monotonic::{Clock, monotonic};
 use crate::{Error, Result};
@@ -193,6 +191,6 @@ impl<M: Memory> Builder<M> {
         if options.slab < least || options.slab > most {
             return Err(Error::Size { what: "slab size", asked: options.slab, least, most });
         }
-        Ok(Pool { shared: ManuallyDrop::new(Arc::new(Central::new(memory, options))), handle: Handle::First })
+        Ok(Pool::new(memory, options))
     }
 }

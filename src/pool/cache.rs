@@ -8,12 +8,18 @@
 //!
 //! Words that change together at each allocation are laid out so that no wide load reads words that were stored one by one: such a load waits until the
 //! stores have left the CPU's store buffer, which costs more than the rest of an allocation.
+//!
+//! # The tables of a thread
+//!
+//! [`LOCAL`] owns the thread's caches, found by binary search. [`RECENT`] has the last pools' caches as pointers, indexed by the pool's number, because
+//! a thread-local with a destructor costs a registration check at each access. An entry is valid while its pool lives, and the caller of [`with`]
+//! holds the pool. Numbers are never reused. An ending thread clears the table before its caches are retired; a forked child clears it too.
 
-use core::cell::UnsafeCell;
-use core::ptr::NonNull;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::boxed::Box;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::thread;
 use std::vec::Vec;
 
@@ -21,8 +27,10 @@ use ringmem_layouts::HostWord;
 
 use super::biased_lock::BiasedLock;
 use super::handles::Share;
+use crate::backend::panic::caught;
 use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::barrier::System;
+use crate::fork;
 use crate::stream::Stream;
 
 /// A free block in transfer or in a cache: a part of a slab, or a block outside the slabs.
@@ -339,6 +347,102 @@ impl Drop for Restore<'_> {
     fn drop(&mut self) {
         self.0.restore();
     }
+}
+
+/// A pool, as the threads that have a cache of it see it.
+pub(super) trait Home: Send + Sync {
+    /// Creates a cache for the calling thread.
+    fn admit(&self) -> Arc<Cache>;
+    /// Takes a cache's entries and counts when its thread ends.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread owns the cache and does not use it again.
+    unsafe fn retire(&self, cache: &Arc<Cache>);
+}
+
+/// The number of the first pool; 0 stands for no pool.
+pub(super) const FIRST: u64 = 1;
+
+/// Entries of the recent table.
+const RECENT_POOLS: usize = 8;
+
+/// This thread's caches of all pools.
+struct Local {
+    /// By their pools' numbers, ascending.
+    caches: Vec<(u64, Arc<Cache>, Weak<dyn Home>)>,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        forget();
+        for (_, cache, home) in self.caches.drain(..) {
+            if let Some(home) = home.upgrade() {
+                // A panic in a thread-local destructor would abort. `move`: if the last handle was dropped meanwhile, the pool is dropped here.
+                // SAFETY: the calling thread owns the caches in its `LOCAL`; this one was removed from it and is dropped here.
+                caught(move || unsafe { home.retire(&cache) });
+            }
+        }
+    }
+}
+
+thread_local! {
+    static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
+    /// By pool number modulo the size. Without a destructor, so an access needs no registration check.
+    // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
+    static RECENT: [Cell<(u64, *const Cache)>; RECENT_POOLS] = const { [const { Cell::new((0, ptr::null())) }; RECENT_POOLS] };
+}
+
+/// Runs `f` with this thread's cache of a pool that the caller holds, from the recent table or from `find`. `f` must not reenter this module.
+#[inline(always)]
+pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f: impl FnOnce(&Cache) -> R) -> Option<R> {
+    let (number, mut cache) = RECENT.with(|recent| recent[pool as usize % RECENT_POOLS].get());
+    if number != pool {
+        cache = find()?;
+    }
+    // SAFETY: the caller holds the pool, so the cache is in `LOCAL` while the thread runs. An ending thread first clears the recent table.
+    Some(f(unsafe { &*cache }))
+}
+
+/// As [`with`], from the recent table only.
+#[inline(always)]
+pub(super) fn recent<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
+    with(pool, || None, f)
+}
+
+/// Returns this thread's cache of a pool, created on first use, and enters it in the recent table. `None` if the thread is ending.
+pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
+    let look = |local: &UnsafeCell<Local>| {
+        // SAFETY: thread-local, without another reference: no call in here reenters.
+        let caches = unsafe { &mut (*local.get()).caches };
+        match caches.binary_search_by_key(&pool, |&(id, ..)| id) {
+            Ok(at) => Some(Arc::as_ptr(&caches[at].1)),
+            Err(_) => {
+                let cache = home.upgrade()?.admit();
+                let place = Arc::as_ptr(&cache);
+                caches.retain(|(_, _, home)| home.strong_count() > 0);
+                let at = caches.partition_point(|&(id, ..)| id < pool);
+                caches.insert(at, (pool, cache, home));
+                Some(place)
+            }
+        }
+    };
+    let cache = LOCAL.try_with(look).ok().flatten()?;
+    static WATCHED: Once = Once::new();
+    // Fast paths do not check for a fork.
+    // SAFETY: `forget_in_child` only stores to words of the thread.
+    WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
+    RECENT.with(|recent| recent[pool as usize % RECENT_POOLS].set((pool, cache)));
+    Some(cache)
+}
+
+/// In a forked child: the pools of the recent table are the parent's.
+extern "C" fn forget_in_child() {
+    forget();
+}
+
+fn forget() {
+    RECENT.with(|recent| recent.iter().for_each(|place| place.set((0, ptr::null()))));
 }
 
 #[cfg(test)]

@@ -46,11 +46,10 @@ pub(super) use reclaim::InTransit;
 use ringmem_layouts::HostWord;
 
 use super::builder::{Hygiene, Options};
-use super::cache::{Bin, Cache, Contents, Counted, Entry, Idle, UNDATED};
+use super::cache::{self, Bin, Cache, Contents, Counted, Entry, Home, Idle, UNDATED};
 use super::handles::{Handles, Share};
 use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT};
 use super::tag::Tag;
-use super::thread::{self, Home};
 use crate::backend::panic::{both, each};
 use crate::backend::{Block, Ticket, Uses};
 use crate::barrier::System;
@@ -63,7 +62,7 @@ const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
 
 pub(super) struct Central<M: Memory> {
-    /// Unique in the process, from [`thread::FIRST`].
+    /// Unique in the process, from [`cache::FIRST`].
     pub id: u64,
     pub process: Process,
     // INVARIANT: valid until `self` is dropped.
@@ -183,7 +182,7 @@ impl State {
 
 impl<M: Memory> Central<M> {
     pub fn new(memory: M, options: Options) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(thread::FIRST);
+        static NEXT: AtomicU64 = AtomicU64::new(cache::FIRST);
         System::prepare();
         let (min_align, classes) = (memory.min_align(), options.classes);
         // With raised alignments, a block's layout differs from its request.

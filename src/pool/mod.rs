@@ -101,6 +101,10 @@ impl<M: Memory> Pool<M> {
         Builder::new(memory)
     }
 
+    fn new(memory: M, options: builder::Options) -> Self {
+        Self { shared: ManuallyDrop::new(Arc::new(Central::new(memory, options))), handle: Handle::First }
+    }
+
     /// Returns the counters and sizes.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -184,7 +188,7 @@ impl<M: Memory> Pool<M> {
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
         // SAFETY: `recent` passes the calling thread's cache, which `add` does not access.
-        thread::recent(self.shared.id, |cache| unsafe { cache.own(|contents| contents.handles.add(more)) }) == Some(true)
+        cache::recent(self.shared.id, |cache| unsafe { cache.own(|contents| contents.handles.add(more)) }) == Some(true)
     }
 
     #[cold]

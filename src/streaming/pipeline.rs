@@ -29,10 +29,26 @@ use crc32c::crc32c_append;
 use super::source::fill;
 use super::stage::sealed::Work;
 use super::streamer::{Slot, Staging};
-use super::{Cause, Chunk, Interrupted, Job, Progress, Streamed, Streamer};
+use super::{Cause, Chunk, Interrupted, Job, Progress, Stage, Streamed, Streamer};
 use crate::backend::Ticket;
 use crate::stream::Pending;
 use crate::{Error, Rejected};
+
+impl Streamer {
+    /// Runs a job to its last chunk; can be repeated, even after an error.
+    ///
+    /// # Errors
+    ///
+    /// The cause, and how much is done; all queued operations are complete.
+    pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
+        let done = job.begin;
+        let mut work = stage.work();
+        let ready = if let Work::Requested(kernel) = &mut work { kernel.begin(self.address()) } else { Ok(()) };
+        let ready = ready.and_then(|()| self.fill_up().map_err(Cause::Device));
+        ready.map_err(|cause| Interrupted { done, cause })?;
+        Run::new(self, job, work).finish()
+    }
+}
 
 /// A chunk in flight. Its staging buffer and its slot are absent only while an operation that consumes them is being queued.
 struct Flight {

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use super::pipeline::Run;
-use super::stage::sealed::Work;
-use super::{Cause, Interrupted, Job, Stage, Streamed};
+use super::Cause;
 use crate::backend::{Backend, DeviceAddress};
 use crate::error::LimitOf;
 use crate::memory::{Arena, Buffer, Device, Pinned};
@@ -130,20 +128,6 @@ impl Streamer {
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Runs a job to its last chunk; can be repeated, even after an error.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and how much is done; all queued operations are complete.
-    pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
-        let done = job.begin;
-        let mut work = stage.work();
-        let ready = if let Work::Requested(kernel) = &mut work { kernel.begin(self.address()) } else { Ok(()) };
-        let ready = ready.and_then(|()| self.fill_up().map_err(Cause::Device));
-        ready.map_err(|cause| Interrupted { done, cause })?;
-        Run::new(self, job, work).finish()
-    }
-
     /// Returns the first slot's device address; others follow at multiples of [`ALIGN`](Self::ALIGN).
     #[must_use]
     pub fn address(&self) -> u64 {
@@ -192,7 +176,7 @@ impl Streamer {
         usize::try_from(rest).map_or(self.chunk, |rest| rest.min(self.chunk))
     }
 
-    fn fill_up(&mut self) -> Result<()> {
+    pub(super) fn fill_up(&mut self) -> Result<()> {
         while self.idle.len() < self.staging {
             self.idle.push_back(Staging::new(self.pinned.clone(), self.stride)?);
         }

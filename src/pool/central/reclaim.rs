@@ -30,7 +30,7 @@ use core::time::Duration;
 use core::{iter, mem, ptr};
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
-use std::thread as os_thread;
+use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
@@ -42,8 +42,7 @@ use crate::backend::{Block, Ticket, Uses};
 use crate::barrier::{Barrier, System};
 use crate::memory::Memory;
 use crate::monotonic::nanoseconds;
-use crate::pool::cache::{Entry, UNDATED};
-use crate::pool::thread;
+use crate::pool::cache::{self, Entry, UNDATED};
 use crate::trace::{event, span};
 
 /// The time between two polls of a waiting request.
@@ -131,7 +130,7 @@ impl<M: Memory> Central<M> {
             if !is_something_left {
                 return Ok(None);
             }
-            os_thread::sleep(POLL);
+            thread::sleep(POLL);
         }
     }
 
@@ -187,7 +186,7 @@ impl<M: Memory> Central<M> {
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _transit = self.start_transit();
-        let own = thread::recent(self.id, ptr::from_ref);
+        let own = cache::recent(self.id, ptr::from_ref);
         let mut entries: Vec<(Entry, u64)> = Vec::new();
         for cache in &caches {
             entries.extend(match own == Some(Arc::as_ptr(cache)) {
@@ -213,7 +212,7 @@ impl<M: Memory> Central<M> {
         if self.options.is_exact || System::seldom() {
             return 0;
         }
-        let own = thread::recent(self.id, ptr::from_ref);
+        let own = cache::recent(self.id, ptr::from_ref);
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         caches.all.iter().filter(|cache| own != Some(Arc::as_ptr(cache))).count() as u64
     }
