@@ -26,6 +26,9 @@ pub fn check(log: Option<&Path>) -> Result<(), Failure> {
     let references = references(&page);
     let log = log.map(read).transpose()?;
     let passed = log.as_deref().map(passed);
+    if let Some(log) = &log {
+        merged(log)?;
+    }
     let mut missing = Vec::new();
     for Reference { line, path, test } in &references {
         let fault = match (files(&root(), path), test) {
@@ -47,6 +50,19 @@ pub fn check(log: Option<&Path>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(missing.join("\n").into())
+}
+
+/// One ambiguous type makes rustdoc compile each doctest as a program of its own, without a message: 84 s instead of 4. Merged ones have a result of their
+/// own, before that of those which must not compile.
+fn merged(log: &str) -> Result<(), Failure> {
+    let of_ringmem =
+        log.lines().skip_while(|line| line.trim() != "Doc-tests ringmem").skip(1).take_while(|line| !line.trim().starts_with("Doc-tests "));
+    match of_ringmem.filter(|line| line.starts_with("test result")).count() {
+        2 => Ok(()),
+        results => {
+            Err(format!("the doctests of ringmem are not merged: {results} results, not 2; see --persist-doctests of rustdoc").into())
+        }
+    }
 }
 
 fn references(page: &str) -> Vec<Reference<'_>> {
@@ -163,6 +179,14 @@ mod tests {
         assert!(has_run(&passed, "tests/suite/b.rs", Some("one_test")) && has_run(&passed, "src/c.rs", None));
         assert!(has_run(&passed, "tests/suite/b/mod.rs", None) && has_run(&passed, "fuzz/fuzz_targets/z.rs", None));
         assert!(!has_run(&passed, "tests/suite/x.rs", Some("one_failed")) && !has_run(&passed, "tests/suite/x.rs", None));
+    }
+
+    #[test]
+    fn doctests_must_be_merged() {
+        let log = |results: usize| {
+            format!("   Doc-tests ringmem\n{}   Doc-tests ringmem_cli\ntest result: ok\n", "test result: ok. 1 passed\n".repeat(results))
+        };
+        assert!(merged(&log(2)).is_ok() && merged(&log(1)).is_err() && merged("").is_err());
     }
 
     #[test]

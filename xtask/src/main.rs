@@ -15,6 +15,7 @@ mod mutants;
 mod planted;
 mod ptxas;
 mod report;
+mod results;
 mod sass;
 
 use std::error::Error;
@@ -39,7 +40,11 @@ cargo xtask COMMAND
   doc-kernels               compiles the kernels in code blocks of READMEs, guide and rustdoc for nvptx64
   ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and of kernels-rs, where nvdisasm is
                             there, few instructions a batch
-  features [LOG]            demands that the tests of docs/internals/features.md exist and, if a log of `cargo test` is named, that they passed
+  features [LOG]            demands that the tests of docs/internals/features.md exist and, if a log of `cargo test` is named, that they passed, and that
+                            the doctests of ringmem were merged
+  coverage FILE             demands 95 % of the product's lines, and 90 % of each folder's, of a JSON summary of `cargo llvm-cov`
+  gpu-results FILE [PART..] demands of the bundle's results.json that these parts passed; without names, that all were skipped for a reason
+  rows FILE                 demands that a bench's output is rows in JSON
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
@@ -72,6 +77,9 @@ fn main() -> ExitCode {
         ["doc-kernels"] => doc_kernels::run(),
         ["features"] => features::check(None),
         ["features", log] if !log.starts_with('-') => features::check(Some(log.as_ref())),
+        ["coverage", file] => results::coverage(file.as_ref()),
+        ["gpu-results", file, ref parts @ ..] => results::gpu(file.as_ref(), parts),
+        ["rows", file] => results::rows(file.as_ref()),
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
