@@ -2,9 +2,9 @@ use std::io;
 
 use super::HostBackend;
 use super::arena::{ALIGN, POISON};
+use super::inner::Inner;
 use super::log::Facts;
 use super::mapping::Mapping;
-use super::shared::Shared;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId};
 use crate::error::LimitOf;
@@ -20,7 +20,7 @@ impl HostBackend {
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
-            self.shared.deferred.catch_up(&self.shared);
+            self.inner.deferred.catch_up(&self.inner);
             return self.give(request, on);
         }
         outcome
@@ -31,9 +31,9 @@ impl HostBackend {
         if let Some(on) = on {
             self.stream(on)?;
         }
-        self.shared.arena(device)?;
+        self.inner.arena(device)?;
         options.check(location)?;
-        if location == MemoryLocation::Unified && !self.shared.capabilities.unified {
+        if location == MemoryLocation::Unified && !self.inner.capabilities.unified {
             return Err(Error::Unsupported { what: "managed memory" });
         }
         let (range, address, is_pinned) = match location {
@@ -41,18 +41,18 @@ impl HostBackend {
             MemoryLocation::Pinned | MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
         };
         let block = Block { is_pinned, ..range.block(address.get()) };
-        self.shared.ranges.insert(address.get(), range);
-        self.shared.counts.of(location).allocated(layout.size() as u64);
+        self.inner.ranges.insert(address.get(), range);
+        self.inner.counts.of(location).allocated(layout.size() as u64);
         Ok(block)
     }
 
     fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { device, layout, options, .. } = *request;
-        let arena = self.shared.arena(device)?;
+        let arena = self.inner.arena(device)?;
         let (bytes, align) = (layout.size() as u64, layout.align() as u64);
         let offset = match arena.take(bytes, align)? {
             Some(offset) => offset,
-            None => self.shared.take_from_pages(arena, bytes, align, &Facts::allocation(request, on))?,
+            None => self.inner.take_from_pages(arena, bytes, align, &Facts::allocation(request, on))?,
         };
         // SAFETY: just allocated, with this size.
         unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
@@ -69,10 +69,10 @@ impl HostBackend {
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
-            self.shared.budget.take(layout.size() as u64)?;
+            self.inner.budget.take(layout.size() as u64)?;
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
-                self.shared.budget.give(layout.size() as u64);
+                self.inner.budget.give(layout.size() as u64);
                 return Err(Error::Unsupported { what: "locking that many pages (raise `ulimit -l`, or allocate without MUST_PIN)" });
             }
         }
@@ -83,7 +83,7 @@ impl HostBackend {
 
     pub(super) fn shortage(&self, request: &Request) -> Error {
         let bytes = request.layout.size() as u64;
-        match (request.location, self.shared.arena(request.device)) {
+        match (request.location, self.inner.arena(request.device)) {
             (_, Err(error)) => error,
             (MemoryLocation::Host | MemoryLocation::Pinned, Ok(_)) => Error::Map { bytes, source: io::ErrorKind::OutOfMemory.into() },
             (MemoryLocation::Device | MemoryLocation::Unified, Ok(arena)) => arena.shortage(bytes, request.layout.align() as u64),
@@ -92,12 +92,12 @@ impl HostBackend {
 }
 
 impl Range<Owner> {
-    pub fn give_back(self, shared: &Shared) {
+    pub fn give_back(self, inner: &Inner) {
         if self.location == MemoryLocation::Pinned {
-            shared.budget.give(self.bytes());
+            inner.budget.give(self.bytes());
         }
         if let Owner::Arena(offset) = self.owner
-            && let Ok(arena) = shared.arena(self.device)
+            && let Ok(arena) = inner.arena(self.device)
         {
             // SAFETY: allocated for this range, just removed, unused; a kernel that still used it would break its launch's promise.
             unsafe { arena.give(offset, self.bytes()) };

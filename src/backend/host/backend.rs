@@ -26,7 +26,7 @@ use crate::{Error, Result};
 // frees after the uses; a stream executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
-        self.shared.id
+        self.inner.id
     }
 
     fn erased(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -42,23 +42,23 @@ unsafe impl Backend for HostBackend {
     }
 
     fn devices(&self) -> u32 {
-        self.shared.arenas.len() as u32
+        self.inner.arenas.len() as u32
     }
 
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
-        self.shared.arena(device)?;
-        Ok(Capabilities { peers: self.shared.peers.of(device), ..self.shared.capabilities.clone() })
+        self.inner.arena(device)?;
+        Ok(Capabilities { peers: self.inner.peers.of(device), ..self.inner.capabilities.clone() })
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
-        self.shared.deferred.catch_up(&self.shared);
-        let info = self.shared.arena(device)?.info();
-        Ok(self.shared.knows_memory.then_some(info))
+        self.inner.deferred.catch_up(&self.inner);
+        let info = self.inner.arena(device)?.info();
+        Ok(self.inner.knows_memory.then_some(info))
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
-        let Some(facts) = self.shared.watched(|| Facts::allocation(request, on)) else { return self.give_or_wait(request, on) };
-        let outcome = match self.shared.plan.next(Verb::Allocate) {
+        let Some(facts) = self.inner.watched(|| Facts::allocation(request, on)) else { return self.give_or_wait(request, on) };
+        let outcome = match self.inner.plan.next(Verb::Allocate) {
             None => self.give_or_wait(request, on),
             Some(_) => Err(self.shortage(request)),
         };
@@ -66,53 +66,53 @@ unsafe impl Backend for HostBackend {
         let is_given = outcome.is_ok();
         // After a panic of the clock, the caller gets no block.
         let give = |has_panicked: bool| match &outcome {
-            Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
+            Ok(block) if has_panicked => self.inner.ranges.take(block).map(|range| self.inner.release(block.address(), range)),
             _ => Ok(()),
         };
-        both(|| self.shared.log(&facts, Phase::Called, None, is_given), give)?;
+        both(|| self.inner.log(&facts, Phase::Called, None, is_given), give)?;
         outcome
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        let shared = &self.shared;
-        if !shared.process.is_this() {
+        let inner = &self.inner;
+        if !inner.process.is_this() {
             return Ok(());
         }
         let watched =
-            shared.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::Free, None) });
-        let struck = watched.and_then(|facts| shared.plan.next(facts.verb));
-        let is_over = shared.are_over(uses);
-        let killed = if is_over { shared.ranges.take(block).map(Some) } else { shared.ranges.kill(block).map(|()| None) };
+            inner.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::Free, None) });
+        let struck = watched.and_then(|facts| inner.plan.next(facts.verb));
+        let is_over = inner.are_over(uses);
+        let killed = if is_over { inner.ranges.take(block).map(Some) } else { inner.ranges.kill(block).map(|()| None) };
         let is_ok = killed.is_ok() && struck.is_none();
         let go = |killed: Result<Option<_>>| -> Result<()> {
             match killed? {
-                Some(range) => shared.release(block.address(), range),
-                None => shared.deferred.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
+                Some(range) => inner.release(block.address(), range),
+                None => inner.deferred.after(inner, uses, Held::Block(Block { ready: None, ..*block })),
             }
             Ok(())
         };
         match &watched {
-            Some(facts) => both(|| shared.log(facts, Phase::Called, None, is_ok), |_| go(killed))?,
+            Some(facts) => both(|| inner.log(facts, Phase::Called, None, is_ok), |_| go(killed))?,
             None => go(killed)?,
         }
         struck.map_or(Ok(()), |struck| Err(struck.error()))
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the caller makes the promises of `copy_now`, which `Shared::copy` requires; the copy is complete before this returns.
-        self.at_once(|| Facts::copy(copy, None), copy.bytes, || unsafe { self.shared.copy(copy, None, None) })
+        // SAFETY: the caller makes the promises of `copy_now`, which `Inner::copy` requires; the copy is complete before this returns.
+        self.at_once(|| Facts::copy(copy, None), copy.bytes, || unsafe { self.inner.copy(copy, None, None) })
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: the caller makes the promises of `fill_now`, which `Shared::fill` requires; the fill is complete before this returns.
-        self.at_once(|| Facts::fill(fill, None), fill.bytes(), || unsafe { self.shared.fill(fill, None, None) })
+        // SAFETY: the caller makes the promises of `fill_now`, which `Inner::fill` requires; the fill is complete before this returns.
+        self.at_once(|| Facts::fill(fill, None), fill.bytes(), || unsafe { self.inner.fill(fill, None, None) })
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
         let (opened, mut outcome) = (Cell::new(None), Err(Error::Closed { what: "stream" }));
         let open = || {
-            self.shared.arena(device)?;
-            Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
+            self.inner.arena(device)?;
+            Queue::open(&self.inner, device).inspect(|&id| opened.set(Some(id)))
         };
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
@@ -124,38 +124,38 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
-        if !self.shared.process.is_this() {
+        if !self.inner.process.is_this() {
             return;
         }
-        if let Some(stream) = self.shared.stream(stream) {
+        if let Some(stream) = self.inner.stream(stream) {
             stream.close();
         }
     }
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::copy(copy, Some(on)), on, |_| {
-            let (route, pageable) = self.shared.check_copy(copy)?;
+            let (route, pageable) = self.inner.check_copy(copy)?;
             Ok((Operation::Copy(*copy, route, pageable), Work::Bytes(route, copy.bytes)))
         })
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::fill(fill, Some(on)), on, |_| {
-            let (route, pageable) = self.shared.check_fill(fill)?;
+            let (route, pageable) = self.inner.check_fill(fill)?;
             Ok((Operation::Fill(*fill, pageable), Work::Bytes(route, fill.bytes())))
         })
     }
 
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
-        // SAFETY: the caller makes the promises of `publish_now`, which `Shared::publish` requires; the store is complete before this
+        // SAFETY: the caller makes the promises of `publish_now`, which `Inner::publish` requires; the store is complete before this
         // returns.
-        self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.shared.publish(word, value, None) })
+        self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.inner.publish(word, value, None) })
     }
 
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         let facts = Facts::publish(word, Some(on));
         self.queue(facts, on, |_| {
-            let (found, route) = self.shared.check_word(word, None)?;
+            let (found, route) = self.inner.check_word(word, None)?;
             let operation = Operation::Publish { word, value, since: since.number, pageable: found.in_no_range };
             Ok((operation, Work::Bytes(route, facts.bytes)))
         })
@@ -163,8 +163,8 @@ unsafe impl Backend for HostBackend {
 
     fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let facts = Facts::of(Verb::After, Some(stream));
-        let model = || self.shared.model.iter().for_each(|model| model.after(ticket, stream));
-        match self.shared.stream(ticket.stream).filter(|other| !other.is_complete(ticket.number)) {
+        let model = || self.inner.model.iter().for_each(|model| model.after(ticket, stream));
+        match self.inner.stream(ticket.stream).filter(|other| !other.is_complete(ticket.number)) {
             Some(other) => {
                 let wait = |_: &Queue| {
                     model();
@@ -180,14 +180,14 @@ unsafe impl Backend for HostBackend {
         self.call(
             || Facts::of(Verb::Mark, Some(stream)),
             || {
-                let model = |number| self.shared.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
+                let model = |number| self.inner.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
                 Ok(Ticket { stream, number: self.stream(stream)?.record_position(model)? })
             },
         )
     }
 
     fn is_complete(&self, ticket: Ticket) -> bool {
-        self.shared.is_complete(ticket)
+        self.inner.is_complete(ticket)
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
@@ -204,7 +204,7 @@ unsafe impl Backend for HostBackend {
     fn synchronize(&self, stream: StreamId) -> Result<()> {
         self.waited(Verb::Synchronize, stream, None, || {
             self.stream(stream)?.synchronize()?;
-            self.shared.counts.synchronizations.fetch_add(1, Relaxed);
+            self.inner.counts.synchronizations.fetch_add(1, Relaxed);
             Ok(true)
         })
         .map(drop)
@@ -218,22 +218,22 @@ unsafe impl Backend for HostBackend {
                     return Err(Error::Abi { expected: *expected, got: image.abi });
                 }
                 let id = ModuleId::next();
-                self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
+                self.inner.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
                 Ok(id)
             },
         )
     }
 
     fn unload(&self, module: ModuleId) {
-        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
+        self.inner.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups, operands, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
-            let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
+            let entries = self.inner.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = *entry(entries, name, arguments.len())?;
-            let most = self.shared.resident_groups;
+            let most = self.inner.resident_groups;
             if groups == 0 || groups > most {
                 return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: most.into() });
             }
@@ -243,12 +243,12 @@ unsafe impl Backend for HostBackend {
     }
 
     fn unreported(&self, _error: Error) {
-        self.shared.counts.unreported.fetch_add(1, Relaxed);
+        self.inner.counts.unreported.fetch_add(1, Relaxed);
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
-        if self.shared.process.is_this() {
-            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond.map(Block::addresses)));
+        if self.inner.process.is_this() {
+            self.inner.deferred.after(&self.inner, uses, Held::Value(value, beyond.map(Block::addresses)));
         } else {
             // In a fork no use is ever complete.
             mem::forget(value);
@@ -256,7 +256,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn now_ns(&self) -> u64 {
-        self.model_now().unwrap_or_else(|| self.shared.now_ns())
+        self.model_now().unwrap_or_else(|| self.inner.now_ns())
     }
 
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
@@ -269,52 +269,52 @@ unsafe impl Backend for HostBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        if !self.shared.process.is_this() {
+        if !self.inner.process.is_this() {
             return;
         }
-        if let Some(stream) = self.shared.stream(ticket.stream) {
+        if let Some(stream) = self.inner.stream(ticket.stream) {
             stream.forget(ticket.number);
         }
     }
 
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
-        match self.shared.stream(ticket.stream) {
-            Some(stream) => stream.notify(&self.shared, ticket.number, waker),
+        match self.inner.stream(ticket.stream) {
+            Some(stream) => stream.notify(&self.inner, ticket.number, waker),
             None => waker.wake(),
         }
         Ok(())
     }
 
     fn is_deferred(&self, block: &Block) -> bool {
-        self.shared.process.is_this() && self.shared.deferred.keeps_beyond(&self.shared, block)
+        self.inner.process.is_this() && self.inner.deferred.keeps_beyond(&self.inner, block)
     }
 
     fn free_deferred(&self) {
-        self.shared.deferred.catch_up_beyond(&self.shared);
+        self.inner.deferred.catch_up_beyond(&self.inner);
     }
 
     fn largest_free(&self, device: u32, freeable: &[(DeviceAddress, u64)]) -> Option<u64> {
-        self.shared.deferred.catch_up(&self.shared);
-        let arena = self.shared.arena(device).ok()?;
-        self.shared.knows_memory.then(|| arena.largest_free(freeable))
+        self.inner.deferred.catch_up(&self.inner);
+        let arena = self.inner.arena(device).ok()?;
+        self.inner.knows_memory.then(|| arena.largest_free(freeable))
     }
 
     fn taints(&self) -> Option<&Taints> {
-        Some(self.shared.ranges.taints())
+        Some(self.inner.ranges.taints())
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {
         let facts = Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::HostAccess, None) };
-        let kernels = || self.shared.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
+        let kernels = || self.inner.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
         self.call(
             || facts,
             || {
-                if !self.shared.capabilities.concurrent_managed_access && kernels() {
+                if !self.inner.capabilities.concurrent_managed_access && kernels() {
                     return Err(Error::Busy {
                         what: "a kernel is queued or running, and the host must not access managed memory of this device until it ends",
                     });
                 }
-                self.shared.come_home(block, &facts);
+                self.inner.come_home(block, &facts);
                 Ok(())
             },
         )
@@ -324,15 +324,15 @@ unsafe impl Backend for HostBackend {
         let Prefetch { address, bytes, to } = *prefetch;
         let facts = Facts { bytes, from: Some(address.get()), ..Facts::of(Verb::Prefetch, Some(on)) };
         self.queue(facts, on, |stream| {
-            if self.shared.ranges.read().find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
+            if self.inner.ranges.read().find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
                 return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
             }
             let route = match to {
-                _ if !self.shared.capabilities.concurrent_managed_access => {
+                _ if !self.inner.capabilities.concurrent_managed_access => {
                     return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
                 }
-                _ if self.shared.capabilities.shared_memory => None,
-                Some(device) => self.shared.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,
+                _ if self.inner.capabilities.shared_memory => None,
+                Some(device) => self.inner.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,
                 None => Some(Route::Download { from: stream.device, pageable: false }),
             };
             Ok((Operation::Prefetch(*prefetch), route.map_or(Work::Nothing, |route| Work::Bytes(route, bytes))))
@@ -340,12 +340,12 @@ unsafe impl Backend for HostBackend {
     }
 
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        let shared = &self.shared;
+        let inner = &self.inner;
         self.call(
             || Facts::of(if enabled { Verb::EnablePeer } else { Verb::DisablePeer }, None),
             || {
-                if shared.peers.set(device, peer, enabled)? {
-                    if enabled { &shared.counts.peer_enables } else { &shared.counts.peer_disables }.fetch_add(1, Relaxed);
+                if inner.peers.set(device, peer, enabled)? {
+                    if enabled { &inner.counts.peer_enables } else { &inner.counts.peer_disables }.fetch_add(1, Relaxed);
                 }
                 Ok(())
             },

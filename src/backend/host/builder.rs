@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use super::faults::Faults;
+use super::inner::Inner;
 use super::link::Link;
 use super::pinned::{host_memory, pinned_budget};
-use super::shared::Shared;
 use super::{Clock, HostBackend};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
@@ -196,7 +196,7 @@ impl Builder {
         if self.memories.is_empty() {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();
         }
-        Ok(Arc::new(HostBackend { shared: Arc::new(Shared::new(&self)?) }))
+        Ok(Arc::new(HostBackend { inner: Arc::new(Inner::new(&self)?) }))
     }
 
     pub(super) fn budget(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::shared::Shared;
+use super::inner::Inner;
 use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
@@ -31,9 +31,9 @@ pub(super) enum Held {
 }
 
 impl Deferred {
-    pub fn after(&self, shared: &Shared, uses: &Uses, held: Held) {
-        if uses.is_empty() || shared.are_over(uses) {
-            return held.let_go(shared);
+    pub fn after(&self, inner: &Inner, uses: &Uses, held: Held) {
+        if uses.is_empty() || inner.are_over(uses) {
+            return held.let_go(inner);
         }
         {
             let mut waiting = self.waiting();
@@ -41,35 +41,35 @@ impl Deferred {
             self.recount(&waiting);
         }
         // The last use may have completed meanwhile.
-        self.drain(shared);
+        self.drain(inner);
     }
 
-    pub fn drain(&self, shared: &Shared) {
+    pub fn drain(&self, inner: &Inner) {
         // SYNC POINT: something waits. Pairs with itself: one side adds an entry, then checks its uses; the other completes an operation,
         // then checks for entries. The total order prevents that both miss the other's write.
         fence(SeqCst);
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        self.let_go_if(shared, |_| true);
+        self.let_go_if(inner, |_| true);
     }
 
     /// Frees every due block, and waits for other threads' frees; drops no values: they may need the caller's locks.
-    pub fn catch_up(&self, shared: &Shared) {
-        self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
+    pub fn catch_up(&self, inner: &Inner) {
+        self.give_back(inner, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
     }
 
     /// Also drops block-bound values, which wait for no other thread.
-    pub fn catch_up_beyond(&self, shared: &Shared) {
+    pub fn catch_up_beyond(&self, inner: &Inner) {
         let goes = |held: &Held| matches!(held, Held::Block(_)) || held.beyond().is_some();
-        self.give_back(shared, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
+        self.give_back(inner, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
     }
 
-    fn give_back(&self, shared: &Shared, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
-        if !shared.process.is_this() {
+    fn give_back(&self, inner: &Inner, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
+        if !inner.process.is_this() {
             return;
         }
-        self.let_go_if(shared, goes);
+        self.let_go_if(inner, goes);
         let mut waiting = self.waiting();
         while !have_gone(&waiting) {
             waiting = self.gone.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -77,9 +77,9 @@ impl Deferred {
     }
 
     /// A panic is counted: it has no caller.
-    fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
+    fn let_go_if(&self, inner: &Inner, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
-        let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
+        let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && inner.are_over(uses);
         let (blocks, mut values): (Vec<_>, Vec<_>) =
             waiting.held.extract_if(.., is_over).partition(|(_, held)| matches!(held, Held::Block(_)));
         // Block-bound values first: the others may wait for them.
@@ -93,8 +93,8 @@ impl Deferred {
         // Outside the lock: a drop may free more blocks.
         drop(waiting);
         let go = |(_, held): (Uses, Held)| {
-            if caught(|| held.let_go(shared)).is_none() {
-                shared.counts.unreported.fetch_add(1, Relaxed);
+            if caught(|| held.let_go(inner)).is_none() {
+                inner.counts.unreported.fetch_add(1, Relaxed);
             }
         };
         blocks.into_iter().for_each(go);
@@ -116,13 +116,13 @@ impl Deferred {
 
     /// A pending value is bound to a freed block around this one. A value with incomplete uses is ignored: it may be bound to a later
     /// block.
-    pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
+    pub fn keeps_beyond(&self, inner: &Inner, block: &Block) -> bool {
         // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
         if self.count.load(Acquire) == 0 {
             return false;
         }
         let (waiting, address) = (self.waiting(), block.address());
-        let is_kept = |(uses, held): &(Uses, Held)| held.beyond().is_some_and(|beyond| beyond.contains(&address)) && shared.are_over(uses);
+        let is_kept = |(uses, held): &(Uses, Held)| held.beyond().is_some_and(|beyond| beyond.contains(&address)) && inner.are_over(uses);
         waiting.dropping.iter().any(|beyond| beyond.contains(&address)) || waiting.held.iter().any(is_kept)
     }
 
@@ -136,11 +136,11 @@ impl Deferred {
 }
 
 impl Held {
-    fn let_go(self, shared: &Shared) {
+    fn let_go(self, inner: &Inner) {
         match self {
             Self::Block(block) => {
-                if let Some(range) = shared.ranges.remove(&block) {
-                    shared.release(block.address(), range);
+                if let Some(range) = inner.ranges.remove(&block) {
+                    inner.release(block.address(), range);
                 }
             }
             Self::Value(value, _) => drop(value),

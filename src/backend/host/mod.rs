@@ -16,6 +16,7 @@ mod backend;
 mod builder;
 mod deferred;
 mod faults;
+mod inner;
 mod link;
 mod log;
 mod mapping;
@@ -25,7 +26,6 @@ mod peers;
 pub(crate) mod pinned;
 mod queue;
 mod queueing;
-mod shared;
 mod tasks;
 
 use core::fmt;
@@ -35,7 +35,7 @@ use std::vec::Vec;
 
 use crate::Result;
 use crate::backend::{Backend, Block, Options, Ticket};
-use shared::Shared;
+use inner::Inner;
 
 pub use crate::backend::counters::{Counters, Live, Tally};
 pub use arena::POISON;
@@ -74,7 +74,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct HostBackend {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 impl HostBackend {
@@ -86,33 +86,33 @@ impl HostBackend {
     /// Returns the counters, after all due frees.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.deferred.catch_up(&self.shared);
-        let counters = self.shared.counts.read();
-        Counters { unreported: counters.unreported + self.shared.ended.unreported(), ..counters }
+        self.inner.deferred.catch_up(&self.inner);
+        let counters = self.inner.counts.read();
+        Counters { unreported: counters.unreported + self.inner.ended.unreported(), ..counters }
     }
 
     /// Returns the number of calls of a verb; `None` without [faults](Builder::faults), a [log](Builder::log), a [link](Builder::link) or
     /// [`set_faults`](Self::set_faults).
     #[must_use]
     pub fn calls(&self, verb: Verb) -> Option<u64> {
-        self.shared.is_watched().then(|| self.shared.plan.calls(verb))
+        self.inner.is_watched().then(|| self.inner.plan.calls(verb))
     }
 
     /// Replaces the plan of faults, which counts from now on.
     pub fn set_faults(&self, faults: &Faults) {
-        self.shared.set_faults(faults);
+        self.inner.set_faults(faults);
     }
 
     /// Returns the [log](Builder::log).
     #[must_use]
     pub fn call_log(&self) -> Vec<Call> {
-        self.shared.calls()
+        self.inner.calls()
     }
 
     /// Returns a live block's options.
     #[must_use]
     pub fn options_of(&self, block: &Block) -> Option<Options> {
-        self.shared.ranges.options(block)
+        self.inner.ranges.options(block)
     }
 
     /// Returns the device memory of allocations and resident pages.
@@ -121,24 +121,24 @@ impl HostBackend {
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn occupied(&self, device: u32) -> Result<Live> {
-        Ok(self.shared.arena(device)?.occupied())
+        Ok(self.inner.arena(device)?.occupied())
     }
 
     /// Returns the host's virtual time in the [model](Builder::link), in ns.
     #[must_use]
     pub fn model_now(&self) -> Option<u64> {
-        self.shared.model.as_ref().map(link::Model::now)
+        self.inner.model.as_ref().map(link::Model::now)
     }
 
     /// Returns the virtual time at which an operation completes.
     #[must_use]
     pub fn model_end(&self, ticket: Ticket) -> Option<u64> {
-        self.shared.model.as_ref().map(|model| model.end(ticket))
+        self.inner.model.as_ref().map(|model| model.end(ticket))
     }
 
     /// Advances the host's virtual time by `ns`.
     pub fn model_work(&self, ns: u64) {
-        if let Some(model) = &self.shared.model {
+        if let Some(model) = &self.inner.model {
             model.work(ns);
         }
     }

@@ -10,10 +10,10 @@ use std::vec::Vec;
 use ringmem_layouts::image::Entry;
 
 use super::faults::Verb;
+use super::inner::{Group, Inner};
 use super::link::Route;
 use super::log::Facts;
 use super::queue::Queue;
-use super::shared::{Group, Shared};
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::panic::caught;
@@ -55,8 +55,8 @@ pub(super) struct Launch {
 
 impl Operation {
     /// Pageable memory is not tracked; an unpublished word is unchanged.
-    pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
-        let (taints, is_complete) = (shared.ranges.taints(), |ticket| shared.is_complete(ticket));
+    pub fn taint(&self, inner: &Inner, failed: Ticket, error: &Error) {
+        let (taints, is_complete) = (inner.ranges.taints(), |ticket| inner.is_complete(ticket));
         let add = |place, bytes| {
             if !taints.is_of_previous_owner(place, bytes, failed, is_complete) {
                 taints.add(place, bytes, failed, error);
@@ -72,23 +72,23 @@ impl Operation {
         }
     }
 
-    pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
+    pub fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
         match *self {
             // SAFETY: by the invariant the caller of `Backend::copy` made its promise; a block freed meanwhile stays mapped.
-            Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
+            Self::Copy(ref copy, route, pageable) => unsafe { inner.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: by the invariant the caller of `Backend::fill` made its promise; a block freed meanwhile stays mapped.
-            Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
+            Self::Fill(ref fill, pageable) => unsafe { inner.fill(fill, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: by the invariant the caller of `Backend::publish` made its promise; a block freed meanwhile stays mapped.
-            Self::Publish { word, value, pageable, .. } => unsafe { shared.publish(word, value, Some(pageable)) }.map(drop),
+            Self::Publish { word, value, pageable, .. } => unsafe { inner.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
-                let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch.name())?;
-                shared.touch(&found, bytes, to, facts);
-                shared.counts.prefetches.add(bytes);
+                let found = inner.ranges.read().find(address.get(), bytes, true, Verb::Prefetch.name())?;
+                inner.touch(&found, bytes, to, facts);
+                inner.counts.prefetches.add(bytes);
                 Ok(())
             }
-            Self::Launch(ref launch) => launch.execute(shared, device, facts),
+            Self::Launch(ref launch) => launch.execute(inner, device, facts),
             Self::Record(ref at) => {
-                at.get_or_init(|| shared.now_ns());
+                at.get_or_init(|| inner.now_ns());
                 Ok(())
             }
             Self::After { ref stream, number, .. } => {
@@ -100,14 +100,14 @@ impl Operation {
 }
 
 impl Launch {
-    fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
-        self.operands.iter().try_for_each(|operand| shared.ranges.taints().check(operand.place, operand.bytes))?;
+    fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
+        self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.place, operand.bytes))?;
         let run = |number| {
-            let group = Group { shared, device, number, groups: u64::from(self.groups), facts };
+            let group = Group { inner, device, number, groups: u64::from(self.groups), facts };
             // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
             ended.ok_or_else(|| {
-                shared.counts.kernel_panics.fetch_add(1, Relaxed);
+                inner.counts.kernel_panics.fetch_add(1, Relaxed);
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
@@ -121,7 +121,7 @@ impl Launch {
             let others: io::Result<Vec<_>> = (1..u64::from(self.groups)).map(start).collect();
             all_there.get_or_init(|| others.is_ok());
             let others = others.map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?;
-            shared.counts.launches.fetch_add(1, Relaxed);
+            inner.counts.launches.fetch_add(1, Relaxed);
             let first = run(0);
             others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
         });
@@ -130,7 +130,7 @@ impl Launch {
     }
 }
 
-impl Shared {
+impl Inner {
     fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
         let ranges = self.ranges.read();
         let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;

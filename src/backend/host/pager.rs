@@ -13,8 +13,8 @@ use std::vec::Vec;
 
 use super::arena::Arena;
 use super::faults::Verb;
+use super::inner::Inner;
 use super::log::{Facts, Phase};
-use super::shared::Shared;
 use crate::Result;
 use crate::backend::Block;
 use crate::backend::panic::{both, each};
@@ -76,7 +76,7 @@ impl Pager {
     }
 }
 
-impl Shared {
+impl Inner {
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {

@@ -11,9 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::faults::Struck;
+use super::inner::Inner;
 use super::log::{Facts, Phase};
 use super::operation::Operation;
-use super::shared::Shared;
 use super::tasks::Tasks;
 use crate::backend::failures::Failures;
 use crate::backend::failures::HasUnreported;
@@ -53,8 +53,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Listed in `shared` until its last operation is executed.
-    pub fn open(shared: &Arc<Shared>, device: u32) -> Result<StreamId> {
+    /// Listed in `inner` until its last operation is executed.
+    pub fn open(inner: &Arc<Inner>, device: u32) -> Result<StreamId> {
         let id = StreamId::next();
         let (sender, operations) = mpsc::channel();
         let queue = Arc::new(Self {
@@ -76,25 +76,24 @@ impl Queue {
             thread::Builder::new()
                 .name(name)
                 .spawn({
-                    let (shared, queue) = (Arc::clone(shared), Arc::clone(&queue));
-                    move || queue.run(&shared, id, &operations)
+                    let (inner, queue) = (Arc::clone(inner), Arc::clone(&queue));
+                    move || queue.run(&inner, id, &operations)
                 })
                 .map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?,
         );
         drop(thread);
-        shared.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
-        shared.counts.streams.fetch_add(1, Relaxed);
+        inner.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
+        inner.counts.streams.fetch_add(1, Relaxed);
         Ok(id)
     }
 
-    fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Numbered>) {
+    fn run(&self, inner: &Inner, id: StreamId, operations: &Receiver<Numbered>) {
         IS_STREAM.set(true);
         let mut is_broken = false;
         let mut last_failed = 0;
         let mut next = operations.recv().ok();
         while let Some((mut number, item)) = next {
-            let outcome =
-                item.map_or(Ok(()), |item| self.execute(shared, Ticket { stream: id, number }, item, &mut is_broken, last_failed));
+            let outcome = item.map_or(Ok(()), |item| self.execute(inner, Ticket { stream: id, number }, item, &mut is_broken, last_failed));
             if outcome.is_err() {
                 last_failed = number;
             }
@@ -113,21 +112,21 @@ impl Queue {
                 self.changed.notify_all();
                 next.ok()
             };
-            self.wake(shared);
-            shared.deferred.drain(shared);
+            self.wake(inner);
+            inner.deferred.drain(inner);
             next = next.or_else(|| operations.recv().ok());
         }
         {
             // Under the lock: a stream with unreported failures is always in a list.
-            let mut streams = shared.streams.write().unwrap_or_else(PoisonError::into_inner);
-            let forgotten = streams.remove(&id).map_or(0, |queue| shared.ended.keep(id, queue));
-            shared.counts.unreported.fetch_add(forgotten, Relaxed);
+            let mut streams = inner.streams.write().unwrap_or_else(PoisonError::into_inner);
+            let forgotten = streams.remove(&id).map_or(0, |queue| inner.ended.keep(id, queue));
+            inner.counts.unreported.fetch_add(forgotten, Relaxed);
         }
-        shared.deferred.drain(shared);
+        inner.deferred.drain(inner);
     }
 
     /// After a panic outside a kernel, later operations fail unexecuted.
-    fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
+    fn execute(&self, inner: &Inner, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
         let flips = struck.and_then(|struck| struck.flips);
@@ -141,15 +140,15 @@ impl Queue {
                 (None, Operation::Publish { since, .. }) if last_failed >= *since => {
                     Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
                 }
-                (None, operation) => operation.execute(shared, self.device, &facts),
+                (None, operation) => operation.execute(inner, self.device, &facts),
                 // Later operations rely on the order despite the fault.
-                (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
+                (Some(error), wait @ Operation::After { .. }) => wait.execute(inner, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
             if let (Ok(()), Some(at)) = (&outcome, flips) {
-                shared.flip(&facts, at);
+                inner.flip(&facts, at);
             }
-            shared.log(&facts, Phase::Executed, Some(ticket.number), outcome.is_ok());
+            inner.log(&facts, Phase::Executed, Some(ticket.number), outcome.is_ok());
             outcome
         });
         if let Some(count) = count {
@@ -159,7 +158,7 @@ impl Queue {
             *is_broken = true;
             Err(Error::Closed { what: "stream" })
         });
-        outcome.inspect_err(|error| operation.taint(shared, ticket, error))
+        outcome.inspect_err(|error| operation.taint(inner, ticket, error))
     }
 
     /// Passes the number to `announce` before execution.
@@ -256,18 +255,18 @@ impl Queue {
         failures.report(0..=last)
     }
 
-    pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
+    pub fn notify(&self, inner: &Inner, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
         // By the lock, one side sees the other.
         if self.is_complete(number) {
-            self.wake(shared);
+            self.wake(inner);
         }
     }
 
-    fn wake(&self, shared: &Shared) {
+    fn wake(&self, inner: &Inner) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {
-                shared.counts.unreported.fetch_add(1, Relaxed);
+                inner.counts.unreported.fetch_add(1, Relaxed);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 impl HostBackend {
     pub(super) fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
-        self.shared.stream(id).ok_or_else(|| Error::Closed { what: "stream" })
+        self.inner.stream(id).ok_or_else(|| Error::Closed { what: "stream" })
     }
 
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
@@ -20,31 +20,31 @@ impl HostBackend {
         match self.stream(stream)?.recorded(number) {
             None => Err(Error::Unsupported { what: "the time of a ticket without a recorded event" }),
             Some(None) => Err(Error::Operation { what: OperationFault::NotReached, stream: stream.get(), number }),
-            Some(Some(at)) => Ok(self.shared.model.as_ref().map_or(at, |model| model.end(ticket))),
+            Some(Some(at)) => Ok(self.inner.model.as_ref().map_or(at, |model| model.end(ticket))),
         }
     }
 
     pub(super) fn call<T>(&self, facts: impl FnOnce() -> Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let Some(facts) = self.shared.watched(facts) else { return run() };
+        let Some(facts) = self.inner.watched(facts) else { return run() };
         self.watched_call(&facts, run)
     }
 
     #[cold]
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let outcome = match self.shared.plan.next(facts.verb) {
+        let outcome = match self.inner.plan.next(facts.verb) {
             None => run(),
-            Some(Struck { flips: Some(at), .. }) => run().inspect(|_| self.shared.flip(facts, at)),
+            Some(Struck { flips: Some(at), .. }) => run().inspect(|_| self.inner.flip(facts, at)),
             Some(struck) => Err(struck.error()),
         };
-        self.shared.log(facts, Phase::Called, None, outcome.is_ok());
+        self.inner.log(facts, Phase::Called, None, outcome.is_ok());
         outcome
     }
 
     pub(super) fn at_once(&self, facts: impl FnOnce() -> Facts, bytes: u64, run: impl FnOnce() -> Result<Route>) -> Result<()> {
-        let Some(facts) = self.shared.watched(facts) else { return run().map(drop) };
+        let Some(facts) = self.inner.watched(facts) else { return run().map(drop) };
         self.watched_call(&facts, || {
             let route = run()?;
-            if let Some(model) = &self.shared.model {
+            if let Some(model) = &self.inner.model {
                 model.blocking(&Work::Bytes(route, bytes));
             }
             Ok(())
@@ -53,13 +53,13 @@ impl HostBackend {
 
     /// A fault is returned after the wait. `run`: whether it is complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
-        let struck = self.shared.plan.next(verb);
+        let Some(facts) = self.inner.watched(|| Facts::of(verb, Some(stream))) else { return run() };
+        let struck = self.inner.plan.next(verb);
         let mut outcome = run();
         if let (Ok(true), Some(struck)) = (&outcome, struck) {
             outcome = Err(struck.error());
         }
-        if let Some(model) = &self.shared.model
+        if let Some(model) = &self.inner.model
             && !matches!(outcome, Ok(false))
         {
             match ticket {
@@ -67,14 +67,14 @@ impl HostBackend {
                 None => model.synchronized(stream),
             }
         }
-        self.shared.log(&facts, Phase::Called, ticket, outcome.is_ok());
+        self.inner.log(&facts, Phase::Called, ticket, outcome.is_ok());
         outcome
     }
 
     pub(super) fn wait_for(&self, ticket: Ticket, wait: impl FnOnce(&Queue) -> Result<bool>) -> Result<bool> {
-        let shared = &self.shared;
+        let inner = &self.inner;
         self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
-            shared.stream(ticket.stream).or_else(|| shared.ended.get(ticket.stream)).map_or(Ok(true), |stream| wait(&stream))
+            inner.stream(ticket.stream).or_else(|| inner.ended.get(ticket.stream)).map_or(Ok(true), |stream| wait(&stream))
         })
     }
 
@@ -84,8 +84,8 @@ impl HostBackend {
         on: StreamId,
         prepare: impl FnOnce(&Queue) -> Result<(Operation, Work<'a>)>,
     ) -> Result<Ticket> {
-        let is_watched = self.shared.is_watched();
-        let struck = if is_watched { self.shared.plan.next(facts.verb) } else { None };
+        let is_watched = self.inner.is_watched();
+        let struck = if is_watched { self.inner.plan.next(facts.verb) } else { None };
         let queued = (|| {
             if let Some(struck) = struck.filter(|struck| !struck.when_executed) {
                 return Err(struck.error());
@@ -96,14 +96,14 @@ impl HostBackend {
                 if !is_watched {
                     return;
                 }
-                if let Some(model) = &self.shared.model {
+                if let Some(model) = &self.inner.model {
                     model.queued(on, number, &work);
                 }
-                self.shared.log(&facts, Phase::Called, Some(number), true);
+                self.inner.log(&facts, Phase::Called, Some(number), true);
             })
         })();
         if is_watched && queued.is_err() {
-            self.shared.log(&facts, Phase::Called, None, false);
+            self.inner.log(&facts, Phase::Called, None, false);
         }
         queued.map(|number| Ticket { stream: on, number })
     }

@@ -30,7 +30,7 @@ use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, U
 use crate::fork::Process;
 use crate::{Error, Result};
 
-pub(super) struct Shared {
+pub(super) struct Inner {
     pub id: u64,
     pub process: Process,
     pub arenas: Vec<Arena>,
@@ -54,7 +54,7 @@ pub(super) struct Shared {
     born: Instant,
 }
 
-impl Shared {
+impl Inner {
     pub fn new(builder: &Builder) -> Result<Self> {
         let Ok(devices @ 1..) = u32::try_from(builder.memories.len()) else {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
@@ -153,7 +153,7 @@ impl Shared {
 }
 
 pub(super) struct Group<'a> {
-    pub shared: &'a Shared,
+    pub inner: &'a Inner,
     pub device: u32,
     pub number: u64,
     pub groups: u64,
@@ -163,20 +163,20 @@ pub(super) struct Group<'a> {
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         // Also freed blocks: those that the launch uses stay allocated until it is complete.
-        let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
+        let found = self.inner.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
-            MemoryLocation::Device => self.shared.peers.reaches(self.device, found.device),
+            MemoryLocation::Device => self.inner.peers.reaches(self.device, found.device),
             MemoryLocation::Pinned | MemoryLocation::Unified => true,
         };
         if found.location == MemoryLocation::Unified {
-            self.shared.touch(&found, bytes, Some(self.device), self.facts);
+            self.inner.touch(&found, bytes, Some(self.device), self.facts);
         }
         is_seen.then_some(found.place)
     }
 
     fn now_ns(&self) -> u64 {
-        self.shared.now_ns()
+        self.inner.now_ns()
     }
 
     fn group(&self) -> u64 {
