@@ -17,7 +17,7 @@ use crate::{Error, Result};
 // `Deferred` frees after the uses; streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
-        self.shared.id
+        self.inner.id
     }
 
     fn erased(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -29,209 +29,209 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn devices(&self) -> u32 {
-        self.shared.devices.len() as u32
+        self.inner.devices.len() as u32
     }
 
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
-        self.shared.able(device)
+        self.inner.able(device)
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
-        let home = self.shared.device(device)?;
-        self.shared.tidy();
-        let (free, total) = self.shared.memory(home)?;
+        let home = self.inner.device(device)?;
+        self.inner.tidy();
+        let (free, total) = self.inner.memory(home)?;
         Ok(Some(MemoryInfo { total, free }))
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         process::takes_locks("cuMemAlloc_v2")?;
-        self.shared.tidy();
-        self.shared.give(request, on)
+        self.inner.tidy();
+        self.inner.give(request, on)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         if !process::is_home() {
             return process::admits("cuMemFree_v2");
         }
-        self.shared.ranges.kill(block)?;
-        let outcome = self.shared.deferred.free(&self.shared, uses, Block { ready: None, ..*block });
-        self.shared.tidy();
+        self.inner.ranges.kill(block)?;
+        let outcome = self.inner.deferred.free(&self.inner, uses, Block { ready: None, ..*block });
+        self.inner.tidy();
         outcome
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.copy_at_once(copy) }
+        unsafe { self.inner.copy_at_once(copy) }
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.fill_at_once(fill) }
+        unsafe { self.inner.fill_at_once(fill) }
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
-        let home = self.shared.device(device)?;
-        Queue::open(home, &self.shared.counts).map(|queue| self.shared.list(queue))
+        let home = self.inner.device(device)?;
+        Queue::open(home, &self.inner.counts).map(|queue| self.inner.list(queue))
     }
 
     fn close_stream(&self, stream: StreamId) {
-        if let Some(queue) = self.shared.listed(stream) {
+        if let Some(queue) = self.inner.listed(stream) {
             if queue.close() {
-                self.shared.closing.fetch_add(1, Relaxed);
+                self.inner.closing.fetch_add(1, Relaxed);
             }
-            self.shared.tidy();
+            self.inner.tidy();
         }
     }
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.copy_queued(copy, on) }
+        unsafe { self.inner.copy_queued(copy, on) }
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.fill_queued(fill, on) }
+        unsafe { self.inner.fill_queued(fill, on) }
     }
 
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.publish_at_once(word, value) }
+        unsafe { self.inner.publish_at_once(word, value) }
     }
 
     unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.copy_and_publish_at_once(copies, word, value) }
+        unsafe { self.inner.copy_and_publish_at_once(copies, word, value) }
     }
 
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.publish_queued(word, value, since.number, on) }
+        unsafe { self.inner.publish_queued(word, value, since.number, on) }
     }
 
     fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
-        let queue = self.shared.stream(stream)?;
-        let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.is_complete(ticket.number)) else { return Ok(()) };
+        let queue = self.inner.stream(stream)?;
+        let Some(other) = self.inner.listed(ticket.stream).filter(|other| !other.is_complete(ticket.number)) else { return Ok(()) };
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
         let length = if other.may_be_unbounded() { Length::Wait } else { Length::Bytes(0) };
         let wait = |stream| {
             // SAFETY: both are live.
-            unsafe { self.shared.calls().cuStreamWaitEvent(stream, event.handle(), 0) }
+            unsafe { self.inner.calls().cuStreamWaitEvent(stream, event.handle(), 0) }
         };
         queue.push(length, None, |op| op.call(wait)).map(drop)
     }
 
     fn record_position(&self, stream: StreamId) -> Result<Ticket> {
-        Ok(Ticket { stream, number: self.shared.stream(stream)?.record_position()? })
+        Ok(Ticket { stream, number: self.inner.stream(stream)?.record_position()? })
     }
 
     fn is_complete(&self, ticket: Ticket) -> bool {
-        self.shared.is_complete(ticket)
+        self.inner.is_complete(ticket)
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
         if !process::is_home() {
             return process::admits("cuEventQuery").map(|()| true);
         }
-        let shared = &self.shared;
-        let Some(queue) = shared.remembered(ticket.stream) else { return Ok(true) };
-        let outcome = queue.wait(ticket.number, timeout, shared.timing_events.has(ticket));
+        let inner = &self.inner;
+        let Some(queue) = inner.remembered(ticket.stream) else { return Ok(true) };
+        let outcome = queue.wait(ticket.number, timeout, inner.timing_events.has(ticket));
         if !matches!(outcome, Ok(false)) {
-            self.shared.tidy();
+            self.inner.tidy();
         }
         outcome
     }
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
         // The wait may forget an ended stream.
-        let queue = self.shared.remembered(ticket.stream);
+        let queue = self.inner.remembered(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
         let queue = queue.filter(|_| is_over);
         if queue.is_some_and(|queue| queue.has_failed(ticket.number)) { Err(ticket.already_told()) } else { Ok(is_over) }
     }
 
     fn synchronize(&self, stream: StreamId) -> Result<()> {
-        let outcome = self.shared.stream(stream)?.synchronize();
-        self.shared.tidy();
+        let outcome = self.inner.stream(stream)?.synchronize();
+        self.inner.tidy();
         outcome?;
-        self.shared.counts.synchronizations.fetch_add(1, Relaxed);
+        self.inner.counts.synchronizations.fetch_add(1, Relaxed);
         Ok(())
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
         process::takes_locks("cuModuleLoadData")?;
-        self.shared.load_image(image, expected)
+        self.inner.load_image(image, expected)
     }
 
     fn unload(&self, module: ModuleId) {
         if !process::is_home() {
             return;
         }
-        self.shared.modules.remove(module);
+        self.inner.modules.remove(module);
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.launch_queued(launch, on) }
+        unsafe { self.inner.launch_queued(launch, on) }
     }
 
     fn unreported(&self, _error: Error) {
-        self.shared.counts.unreported.fetch_add(1, Relaxed);
+        self.inner.counts.unreported.fetch_add(1, Relaxed);
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
         let beyond = beyond.filter(|_| process::is_home());
-        self.shared.deferred.keep(&self.shared, uses, beyond, value);
-        self.shared.tidy();
-        self.shared.watch();
+        self.inner.deferred.keep(&self.inner, uses, beyond, value);
+        self.inner.tidy();
+        self.inner.watch();
     }
 
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
-        self.shared.record_timing(stream).map(Some)
+        self.inner.record_timing(stream).map(Some)
     }
 
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        self.shared.elapsed_between(from, to)
+        self.inner.elapsed_between(from, to)
     }
 
     fn forget(&self, ticket: Ticket) {
         if !process::is_home() {
             return;
         }
-        self.shared.forget_timing(ticket);
+        self.inner.forget_timing(ticket);
     }
 
     fn defers_free(&self, block: &Block) -> bool {
-        process::is_home() && self.shared.defers_free(block)
+        process::is_home() && self.inner.defers_free(block)
     }
 
     fn is_deferred(&self, block: &Block) -> bool {
-        if !process::is_home() || self.shared.deferred.len() == 0 {
+        if !process::is_home() || self.inner.deferred.len() == 0 {
             return false;
         }
-        self.shared.tidy();
-        self.shared.deferred.has(&self.shared, block)
+        self.inner.tidy();
+        self.inner.deferred.has(&self.inner, block)
     }
 
     fn free_deferred(&self) {
-        self.shared.tidy();
-        while process::is_home() && self.shared.deferred.is_giving_back() {
+        self.inner.tidy();
+        while process::is_home() && self.inner.deferred.is_giving_back() {
             thread::yield_now();
         }
     }
 
     fn taints(&self) -> Option<&Taints> {
-        Some(self.shared.ranges.taints())
+        Some(self.inner.ranges.taints())
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {
-        self.shared.host_may_touch(self.shared.device(block.device)?)
+        self.inner.host_may_touch(self.inner.device(block.device)?)
     }
 
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
-        self.shared.prefetch_queued(prefetch, on)
+        self.inner.prefetch_queued(prefetch, on)
     }
 
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        self.shared.set_peer(device, peer, enabled)
+        self.inner.set_peer(device, peer, enabled)
     }
 }

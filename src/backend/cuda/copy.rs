@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 
 use cudarc::driver::sys::CUstream;
 
-use super::Shared;
+use super::Inner;
 use super::completion_count::{CompletionCount, Route};
 use super::device::Device;
 use super::process;
@@ -44,7 +44,7 @@ pub(super) fn device_address(found: &Found) -> u64 {
     address(found).wrapping_add(found.shift)
 }
 
-impl Shared {
+impl Inner {
     #[inline(always)]
     pub(super) fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;

@@ -12,7 +12,7 @@ use std::boxed::Box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::Shared;
+use super::Inner;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::panic::caught;
@@ -42,7 +42,7 @@ struct Value {
 
 impl Deferred {
     /// The block is dead.
-    pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
+    pub fn free(&self, backend: &Inner, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) {
             let_go(&block, backend)
         } else {
@@ -56,7 +56,7 @@ impl Deferred {
         })
     }
 
-    pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
+    pub fn keep(&self, backend: &Inner, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
         let beyond = beyond.map(Block::addresses);
         if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
             return drop(value);
@@ -67,7 +67,7 @@ impl Deferred {
     }
 
     /// Errors and panics are counted: they have no caller.
-    pub fn drain(&self, backend: &Shared) {
+    pub fn drain(&self, backend: &Inner) {
         if self.count.load(Relaxed) == 0 {
             return;
         }
@@ -116,7 +116,7 @@ impl Deferred {
 
     /// A freed block around `part`, or a value bound to it, is pending. A value with incomplete uses is ignored: it may be bound to a later
     /// block.
-    pub fn has(&self, backend: &Shared, part: &Block) -> bool {
+    pub fn has(&self, backend: &Inner, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
         let is_kept = |value: &Value| value.beyond.as_ref().is_some_and(is_beyond) && backend.are_over(&value.uses);
@@ -154,18 +154,18 @@ impl Waiting {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }
 }
 
-fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
+fn may_go(block: &Block, backend: &Inner, uses: &Uses) -> bool {
     backend.are_over(uses) && !backend.defers_free(block)
 }
 
 /// `None` if a kernel was launched meanwhile.
-fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
+fn let_go(block: &Block, backend: &Inner) -> Option<Result<()>> {
     let alone = waits(block, backend).then(|| backend.alone());
     if alone.is_some() && backend.has_kernels() {
         return None;
@@ -173,6 +173,6 @@ fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     Some(backend.ranges.remove(block).map_or(Ok(()), |range| backend.release(range)))
 }
 
-fn waits(block: &Block, backend: &Shared) -> bool {
+fn waits(block: &Block, backend: &Inner) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::waits)
 }

@@ -10,7 +10,7 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUevent, CUevent_st, CUstream};
 use foldhash::fast::RandomState;
 
-use super::Shared;
+use super::Inner;
 use super::call::{Calls, Handle};
 use super::code::number;
 use super::device::Device;
@@ -140,7 +140,7 @@ impl Drop for TimingEvent {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn record_timing(&self, stream: StreamId) -> Result<Ticket> {
         const TIMED: u32 = 0;
         let queue = self.stream(stream)?;

@@ -3,7 +3,7 @@ use ringmem_layouts::ring::mpmc::SystemAtomics;
 use std::vec::Vec;
 
 use super::driver::{Driver, attribute};
-use super::{CudaBackend, Shared, code};
+use super::{CudaBackend, Inner, code};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ impl Facts {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn able(&self, ordinal: u32) -> Result<Capabilities> {
         let device = self.device(ordinal)?;
         let facts = &device.facts;
@@ -77,7 +77,7 @@ impl CudaBackend {
     ///
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     pub fn system_atomics(&self, device: u32) -> Result<Option<SystemAtomics>> {
-        let has = self.shared.device(device)?.facts.native_atomics;
+        let has = self.inner.device(device)?.facts.native_atomics;
         // SAFETY: the device reports it.
         Ok(has.then(|| unsafe { SystemAtomics::assume() }))
     }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use cudarc::driver::sys::CUstream;
 
-use super::Shared;
+use super::Inner;
 use super::completion_count::CompletionCount;
 use super::copy::{Spot, address};
 use super::device::Device;
@@ -17,7 +17,7 @@ use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
 use crate::backend::{Fill, StreamId, Ticket};
 
-impl Shared {
+impl Inner {
     fn target(&self, fill: &Fill) -> Result<Found> {
         fill.check_size()?;
         let found = self.ranges.end(fill.to, fill.bytes(), "fill")?;

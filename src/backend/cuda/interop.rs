@@ -13,7 +13,7 @@ use super::device::Device;
 use super::memory::Owner;
 use super::pinned_chunks::shift;
 use super::queue::Queue;
-use super::{CudaBackend, Shared, process};
+use super::{CudaBackend, Inner, process};
 use crate::backend::ranges::Range;
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Uses};
 use crate::{Error, Result};
@@ -34,7 +34,7 @@ impl CudaBackend {
     /// [`Unsupported`](Error::Unsupported) for another context; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn ordinal_of(&self, context: &CudaContext) -> Result<u32> {
         let ordinal = u32::try_from(context.ordinal()).unwrap_or(u32::MAX);
-        if self.shared.device(ordinal)?.context().0 != context.cu_ctx() {
+        if self.inner.device(ordinal)?.context().0 != context.cu_ctx() {
             return Err(Error::Unsupported { what: "a context other than the device's primary context" });
         }
         Ok(ordinal)
@@ -46,13 +46,13 @@ impl CudaBackend {
     ///
     /// [`Busy`](Error::Busy) if a kernel is queued or running at the first call; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
-        self.shared.device(device)?;
-        let _alone = self.shared.alone();
-        let mut opened = self.shared.cudarc.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.device(device)?;
+        let _alone = self.inner.alone();
+        let mut opened = self.inner.cudarc.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = opened.get(&device) {
             return Ok(Arc::clone(stream.context()));
         }
-        if self.shared.has_kernels() {
+        if self.inner.has_kernels() {
             return Err(Error::Busy {
                 what: "a kernel is running, and cudarc's first stream in a context waits for it: call `context` before the launch",
             });
@@ -71,7 +71,7 @@ impl CudaBackend {
     ///
     /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn raw_context(&self, device: u32) -> Result<CUcontext> {
-        Ok(self.shared.device(device)?.context().0)
+        Ok(self.inner.device(device)?.context().0)
     }
 
     /// Adopts a cudarc stream; closing it waits as usual, without destroying it.
@@ -83,8 +83,8 @@ impl CudaBackend {
     /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy and the per-thread default stream.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
-        let home = self.shared.device(self.ordinal_of(stream.context())?)?;
-        Queue::adopt(home, &self.shared.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.shared.list(queue))
+        let home = self.inner.device(self.ordinal_of(stream.context())?)?;
+        Queue::adopt(home, &self.inner.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.inner.list(queue))
     }
 
     /// Adopts another library's stream by its handle; drops `keeps` when unused.
@@ -99,7 +99,7 @@ impl CudaBackend {
     /// The handle is a stream of this process until `keeps` is dropped.
     pub unsafe fn adopt_raw_stream(&self, device: u32, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<StreamId> {
         let stream = named(stream)?;
-        let home = self.shared.device(device)?;
+        let home = self.inner.device(device)?;
         let bound = home.bind()?;
         let mut context = ptr::null_mut();
         // SAFETY: a live stream: the caller's promise; writes one handle.
@@ -108,7 +108,7 @@ impl CudaBackend {
         if context != home.context().0 {
             return Err(Error::Unsupported { what: "a stream of a context other than the device's primary context" });
         }
-        Queue::adopt(home, &self.shared.counts, stream, keeps).map(|queue| self.shared.list(queue))
+        Queue::adopt(home, &self.inner.counts, stream, keeps).map(|queue| self.inner.list(queue))
     }
 
     /// Returns a stream's driver handle, valid until it is closed.
@@ -117,7 +117,7 @@ impl CudaBackend {
     ///
     /// [`Closed`](Error::Closed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
-        let queue = self.shared.stream(stream)?;
+        let queue = self.inner.stream(stream)?;
         // The driver may reuse a closed stream's handle while it is still listed.
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
@@ -133,14 +133,14 @@ impl CudaBackend {
     ///
     /// The bytes are that device's memory until `keeps` is dropped; streams order other accesses with this backend's.
     pub unsafe fn adopt(&self, device: u32, address: DeviceAddress, layout: Layout, keeps: Box<dyn Send + Sync>) -> Result<Block> {
-        self.shared.device(device)?;
+        self.inner.device(device)?;
         let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
         let (Some(place), 1..) = (place, layout.size()) else {
             return Err(Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
         };
-        self.shared.is_new(address.get(), layout)?;
+        self.inner.is_new(address.get(), layout)?;
         let request = Request { location: MemoryLocation::Device, device, layout, options: Options::empty() };
-        Ok(self.shared.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
+        Ok(self.inner.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
 
     /// Page-locks another allocator's host memory for every device; copies are then as fast as pinned ones.
@@ -154,18 +154,18 @@ impl CudaBackend {
     /// The bytes are valid until unlocked: after the returned value, its uses and every running kernel of this backend.
     /// [`waiting`](Self::waiting) is 0 then.
     pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
-        let home = self.shared.device(device)?;
+        let home = self.inner.device(device)?;
         let layout = Layout::from_size_align(bytes, 1).ok().filter(|layout| layout.size() > 0);
         let Some(layout) = layout else {
             return Err(Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: isize::MAX as u64 });
         };
         let start = place.as_ptr().addr() as u64;
-        self.shared.is_new(start, layout)?;
-        self.shared.budget.take(bytes as u64)?;
+        self.inner.is_new(start, layout)?;
+        self.inner.budget.take(bytes as u64)?;
         // SAFETY: the caller's promise.
-        let shift = unsafe { lock(home, place, bytes) }.inspect_err(|_| self.shared.budget.give(bytes as u64))?;
+        let shift = unsafe { lock(home, place, bytes) }.inspect_err(|_| self.inner.budget.give(bytes as u64))?;
         let request = Request { location: MemoryLocation::Pinned, device, layout, options: Options::empty() };
-        let block = self.shared.list_range(start, Range { shift, ..Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))) });
+        let block = self.inner.list_range(start, Range { shift, ..Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))) });
         Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
     }
 }
@@ -194,7 +194,7 @@ unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
     })
 }
 
-impl Shared {
+impl Inner {
     fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
         process::takes_locks("cuMemHostRegister_v2")?;
         if self.ranges.read().overlaps(address, layout.size() as u64) {

@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::Shared;
+use super::Inner;
 use super::queue::{Queue, State};
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub(super) struct Alone<'a> {
 impl Launching {
     pub fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
-        // Pairs with the lock that `Shared::reason` takes after its increment.
+        // Pairs with the lock that `Inner::reason` takes after its increment.
         (self.reasons.load(Relaxed) == 0).then_some(state)
     }
 
@@ -54,7 +54,7 @@ impl Drop for Reason<'_> {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn reason(&self) -> Reason<'_> {
         self.launching.reasons.fetch_add(1, Relaxed);
         self.queues().iter().for_each(|queue| drop(queue.state()));

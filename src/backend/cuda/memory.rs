@@ -7,7 +7,7 @@ use std::io;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::Shared;
+use super::Inner;
 use super::call::Handle;
 use super::code::number;
 use super::completion_count::CompletionCount;
@@ -49,7 +49,7 @@ struct Given {
     ready: Option<Ticket>,
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn give(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let Request { location, device, layout, options } = *request;
         if let Some(on) = on {

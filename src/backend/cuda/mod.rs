@@ -101,11 +101,11 @@ pub use crate::backend::counters::{Counters, Live, Tally};
 /// }
 /// ```
 pub struct CudaBackend {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-/// Shared with the watch thread.
-struct Shared {
+/// The state of a backend, shared with its watch thread.
+struct Inner {
     id: u64,
     driver: Driver,
     settings: Settings,
@@ -180,7 +180,7 @@ impl CudaBackend {
         if count == 0 {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
         }
-        let shared = Shared {
+        let inner = Inner {
             id: crate::backend::next_id(),
             driver,
             settings,
@@ -200,34 +200,34 @@ impl CudaBackend {
             counts: Arc::default(),
             cudarc: Mutex::default(),
         };
-        Ok(Arc::new(Self { shared: Arc::new(shared) }))
+        Ok(Arc::new(Self { inner: Arc::new(inner) }))
     }
 
     /// Returns the driver.
     #[must_use]
     pub fn driver(&self) -> &Driver {
-        &self.shared.driver
+        &self.inner.driver
     }
 
     /// Returns the counters; an operation counts once the backend sees it complete.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if !process::is_home() {
-            return self.shared.counts.read();
+            return self.inner.counts.read();
         }
-        for queue in self.shared.queues() {
+        for queue in self.inner.queues() {
             let _ = queue.is_complete(queue.last());
         }
-        self.shared.tidy();
-        let counters = self.shared.counts.read();
-        Counters { unreported: counters.unreported + self.shared.ended.unreported(), ..counters }
+        self.inner.tidy();
+        let counters = self.inner.counts.read();
+        Counters { unreported: counters.unreported + self.inner.ended.unreported(), ..counters }
     }
 
     /// Returns the number of pending frees and kept values.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.shared.tidy();
-        self.shared.deferred.len()
+        self.inner.tidy();
+        self.inner.deferred.len()
     }
 
     /// Releases a device's unused pool memory.
@@ -237,17 +237,17 @@ impl CudaBackend {
     /// [`Busy`](Error::Busy) while a kernel is queued or running: unmapping may wait for it; [`NoDevice`](Error::NoDevice), the driver's
     /// error.
     pub fn trim(&self, device: u32) -> Result<()> {
-        let home = self.shared.device(device)?;
+        let home = self.inner.device(device)?;
         let _bound = home.bind()?;
-        let _alone = self.shared.alone();
-        if self.shared.has_kernels() {
+        let _alone = self.inner.alone();
+        if self.inner.has_kernels() {
             return Err(Error::Busy { what: "a kernel is running, and releasing memory of the pool may wait for it" });
         }
         home.pool.as_ref().map_or(Ok(()), |pool| pool.trim())
     }
 }
 
-impl Shared {
+impl Inner {
     fn calls(&self) -> &'static Calls {
         self.driver.calls()
     }
@@ -330,28 +330,28 @@ impl Drop for CudaBackend {
         if !process::is_home() {
             return;
         }
-        let shared = &self.shared;
-        shared.watch.end();
-        for queue in shared.queues() {
+        let inner = &self.inner;
+        inner.watch.end();
+        for queue in inner.queues() {
             if queue.close() {
-                shared.closing.fetch_add(1, Relaxed);
+                inner.closing.fetch_add(1, Relaxed);
             }
         }
-        let queues = shared.queues();
+        let queues = inner.queues();
         let has_left = queues.iter().all(|queue| queue.kernels_end_within(LEAVING));
         let is_left = !(has_left && queues.iter().all(|queue| queue.wait_for_all()));
-        shared.tidy();
+        inner.tidy();
         if !is_left {
-            let opened = std::mem::take(&mut *shared.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
+            let opened = std::mem::take(&mut *inner.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
             opened.into_values().map(ManuallyDrop::into_inner).for_each(drop);
         }
-        for device in shared.devices.iter().filter_map(OnceLock::get) {
+        for device in inner.devices.iter().filter_map(OnceLock::get) {
             if is_left {
                 device.leave();
             } else {
                 let _bound = device.bind();
-                shared.unload_all(device);
-                shared.timing_events.destroy(device);
+                inner.unload_all(device);
+                inner.timing_events.destroy(device);
             }
         }
     }
@@ -359,6 +359,6 @@ impl Drop for CudaBackend {
 
 impl fmt::Debug for CudaBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CudaBackend").field("id", &self.shared.id).field("devices", &self.shared.devices.len()).finish_non_exhaustive()
+        f.debug_struct("CudaBackend").field("id", &self.inner.id).field("devices", &self.inner.devices.len()).finish_non_exhaustive()
     }
 }

@@ -21,7 +21,7 @@ use cudarc::driver::sys::{CUfunc_st, CUfunction, CUmod_st};
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
 
-use super::Shared;
+use super::Inner;
 use super::call::{Calls, Handle};
 use super::device::Device;
 use super::occupancy::{Fit, Resident};
@@ -65,7 +65,7 @@ struct Kernel {
     local: u32,
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn load_image(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
         if image.abi.hash != expected.hash {
             return Err(Error::Abi { expected: *expected, got: image.abi });
@@ -214,7 +214,7 @@ fn is_same(one: &Image, other: &Image) -> bool {
 }
 
 impl Loaded {
-    fn on(&self, backend: &Shared, device: &Device) -> Result<&There> {
+    fn on(&self, backend: &Inner, device: &Device) -> Result<&There> {
         let Some(place) = self.there.get(device.ordinal as usize) else {
             return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
         };

@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::Shared;
+use super::Inner;
 use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
 
@@ -64,7 +64,7 @@ impl Occupancy {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Kernels of a stream run in sequence.
     pub(super) fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = occupancy.len();

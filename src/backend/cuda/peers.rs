@@ -1,12 +1,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::PoisonError;
 
-use super::Shared;
+use super::Inner;
 use super::code::number;
 use super::device::Device;
 use crate::{Error, Result};
 
-impl Shared {
+impl Inner {
     pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
         let calls = device.calls;
         if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {

@@ -1,6 +1,6 @@
 use super::completion_count::CompletionCount;
 use super::queue::Length;
-use super::{CudaBackend, Shared};
+use super::{CudaBackend, Inner};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
@@ -36,7 +36,7 @@ pub enum Advice {
 /// `CU_DEVICE_CPU`.
 const HOST: i32 = -1;
 
-impl Shared {
+impl Inner {
     pub(super) fn prefetch_queued(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
         let Prefetch { address, bytes, to } = *prefetch;
         let queue = self.stream(on)?;
@@ -72,7 +72,7 @@ impl CudaBackend {
             return Err(Error::Unsupported { what: "advice about memory that is not managed" });
         };
         let bytes = block.layout.size() as u64;
-        self.shared.ranges.read().find(address.get(), bytes, false, "advise")?;
+        self.inner.ranges.read().find(address.get(), bytes, false, "advise")?;
         let (number, side) = match advice {
             Advice::ReadMostly => (1, None),
             Advice::NotReadMostly => (2, None),
@@ -81,7 +81,7 @@ impl CudaBackend {
             Advice::MappedBy(side) => (5, side),
             Advice::NotMappedBy(side) => (6, side),
         };
-        let (side, home) = (self.shared.side(side)?, self.shared.device(block.device)?);
+        let (side, home) = (self.inner.side(side)?, self.inner.device(block.device)?);
         let _bound = home.bind()?;
         // SAFETY: live managed memory, just found.
         unsafe { home.calls.cuMemAdvise(address.get(), bytes as usize, number, side) }

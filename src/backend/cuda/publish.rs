@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
 
-use super::Shared;
+use super::Inner;
 use super::completion_count::{CompletionCount, Route};
 use super::copy::{Ends, Spot, address, device_address, drain};
 use super::process;
@@ -16,7 +16,7 @@ use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 /// Earlier operations of the stream are visible before the word.
 const WITH_BARRIER: u32 = 0;
 
-impl Shared {
+impl Inner {
     fn word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;

@@ -53,7 +53,7 @@ use std::vec::Vec;
 
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
-use super::Shared;
+use super::Inner;
 use super::call::Handle;
 use super::code::{checked, is_final, number};
 use super::completion_count::CompletionCount;
@@ -623,7 +623,7 @@ impl Functions {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Queues a host function. It must not call the driver.
     pub(super) fn host(&self, op: &mut OpBuilder<'_>, on: CUstream, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {

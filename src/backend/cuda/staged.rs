@@ -11,7 +11,7 @@
 
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
-use super::Shared;
+use super::Inner;
 use super::call::Handle;
 use super::completion_count::Route;
 use super::copy::{Ends, Spot};
@@ -46,7 +46,7 @@ impl Stager {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
         let stager = if bytes > STAGING { op.stager() } else { None };
         let (own, caller) = (op.staging()?, queue.handle());

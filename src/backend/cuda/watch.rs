@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::Shared;
+use super::Inner;
 
 /// First and longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
@@ -37,15 +37,15 @@ impl Watch {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(super) fn watch(self: &Arc<Self>) {
         let watch = &self.watch;
         if self.deferred.values() == 0 || watch.is_on.swap(true, SeqCst) {
             return;
         }
-        let shared = Arc::clone(self);
+        let inner = Arc::clone(self);
         let mut thread = watch.thread();
-        match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || shared.look_on()) {
+        match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || inner.look_on()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
                     // It is about to release the shared state, which the backend must hold last.
