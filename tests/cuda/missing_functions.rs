@@ -15,7 +15,7 @@ use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
 
 fn listed(which: &str) -> Vec<&'static str> {
-    let source = include_str!("../../src/backend/cuda/call.rs");
+    let source = include_str!("../../src/backend/cuda/driver.rs");
     let (_, list) = source.split_once(&format!("    {which} {{\n")).expect("the list");
     let (list, _) = list.split_once("\n    }").expect("its end");
     list.lines().filter_map(|line| Some(line.strip_prefix("        fn ")?.split_once('(')?.0)).collect()

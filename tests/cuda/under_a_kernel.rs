@@ -33,7 +33,7 @@ fn listed() -> [Vec<&'static str>; 3] {
 
 #[test]
 fn the_guide_lists_each_driver_call_of_the_backend_once() {
-    let source = include_str!("../../src/backend/cuda/call.rs");
+    let source = include_str!("../../src/backend/cuda/driver.rs");
     let named = source.lines().filter_map(|line| line.trim_start().strip_prefix("fn cu")?.split_once('('));
     let named: BTreeSet<String> = named.map(|(name, _)| format!("cu{name}")).collect();
     let all = listed().concat();

@@ -1,3 +1,6 @@
+//! [`CudaBackend`]: the public type, its settings, its opening and closing, and [`Backend`] for it. [`Inner`] has the state.
+
+use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
@@ -6,12 +9,141 @@ use std::thread;
 
 use ringmem_layouts::{Abi, Image};
 
+use super::Inner;
+use super::driver::{self, Driver};
 use super::queue::{Length, Queue};
-use super::{CudaBackend, process};
+use crate::backend::counters::Counters;
+use crate::backend::host;
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Place, Prefetch, Request, StreamId, Taints, Ticket, Uses,
 };
 use crate::{Error, Result};
+
+/// The GPUs of this machine. Each primary context is retained from first use until the backend is dropped.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::cuda::CudaBackend;
+///
+/// match CudaBackend::open() {
+///     Ok(backend) => assert!(backend.devices() > 0 && !backend.is_simulated()),
+///     Err(error) => println!("{error}"), // no driver, or no GPU
+/// }
+/// ```
+pub struct CudaBackend {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// Settings of a backend.
+///
+/// ```
+/// use ringmem::backend::cuda::{CudaBackend, Settings};
+///
+/// let settings = Settings { threshold: 1 << 30, pinned_budget: 512 << 20, ..Settings::default() };
+/// assert!(settings.stream_ordered);
+/// match CudaBackend::with(settings) {
+///     Ok(backend) => println!("{backend:?}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Use a stream-ordered pool if possible: allocate and free then wait for no kernel. Otherwise each block is a `cuMemAlloc`.
+    pub stream_ordered: bool,
+    /// Freed bytes that a device's pool keeps at a synchronisation.
+    pub threshold: u64,
+    /// Bytes that may be pinned at once, deferred frees included, the backend's own excluded.
+    pub pinned_budget: u64,
+}
+
+impl Default for Settings {
+    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) for this machine.
+    fn default() -> Self {
+        Self { stream_ordered: true, threshold: u64::MAX, pinned_budget: host::pinned_budget(host::host_memory()) }
+    }
+}
+
+impl CudaBackend {
+    /// Opens the GPUs with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice), [`Driver`](Error::Driver).
+    pub fn open() -> Result<Arc<Self>> {
+        Self::with(Settings::default())
+    }
+
+    /// Opens the GPUs.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn with(settings: Settings) -> Result<Arc<Self>> {
+        let driver = Driver::load()?;
+        let count = driver.count()?;
+        if count == 0 {
+            return Err(Error::NoDevice { asked: 0, devices: 0 });
+        }
+        Ok(Arc::new(Self { inner: Arc::new(Inner::new(driver, settings, count)) }))
+    }
+
+    /// Returns the driver.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.inner.driver
+    }
+
+    /// Returns the counters; an operation counts once the backend sees it complete.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        if driver::is_forked() {
+            return self.inner.counts.read();
+        }
+        for queue in self.inner.queues() {
+            let _ = queue.is_complete(queue.last());
+        }
+        self.inner.tidy();
+        let counters = self.inner.counts.read();
+        Counters { unreported: counters.unreported + self.inner.unreported_of_ended(), ..counters }
+    }
+
+    /// Returns the number of pending frees and kept values.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.tidy();
+        self.inner.deferred.len()
+    }
+
+    /// Releases a device's unused pool memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) while a kernel is queued or running: unmapping may wait for it; [`NoDevice`](Error::NoDevice), the driver's
+    /// error.
+    pub fn trim(&self, device: u32) -> Result<()> {
+        let home = self.inner.device(device)?;
+        let _bound = home.bind()?;
+        let _alone = self.inner.alone();
+        if self.inner.has_kernels() {
+            return Err(Error::Busy { what: "a kernel is running, and releasing memory of the pool may wait for it" });
+        }
+        home.pool.as_ref().map_or(Ok(()), |pool| pool.trim())
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        if !driver::is_forked() {
+            self.inner.close();
+        }
+    }
+}
+
+impl fmt::Debug for CudaBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaBackend").field("id", &self.inner.id).field("devices", &self.inner.devices()).finish_non_exhaustive()
+    }
+}
 
 // SAFETY: the driver and the pool return each block once until freed. `give` checks size and alignment and zeroes what the host reads;
 // `Deferred` frees after the uses; streams execute in order.
@@ -29,7 +161,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn devices(&self) -> u32 {
-        self.inner.devices.len() as u32
+        self.inner.devices()
     }
 
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
@@ -44,14 +176,14 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
-        process::takes_locks("cuMemAlloc_v2")?;
+        driver::check_not_forked("cuMemAlloc_v2")?;
         self.inner.tidy();
         self.inner.give(request, on)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        if !process::is_home() {
-            return process::admits("cuMemFree_v2");
+        if driver::is_forked() {
+            return driver::check_callable("cuMemFree_v2");
         }
         self.inner.ranges.kill(block)?;
         let outcome = self.inner.deferred.free(&self.inner, uses, Block { ready: None, ..*block });
@@ -76,9 +208,7 @@ unsafe impl Backend for CudaBackend {
 
     fn close_stream(&self, stream: StreamId) {
         if let Some(queue) = self.inner.listed(stream) {
-            if queue.close() {
-                self.inner.closing.fetch_add(1, Relaxed);
-            }
+            self.inner.close_queue(&queue);
             self.inner.tidy();
         }
     }
@@ -129,11 +259,11 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        if !process::is_home() {
-            return process::admits("cuEventQuery").map(|()| true);
+        if driver::is_forked() {
+            return driver::check_callable("cuEventQuery").map(|()| true);
         }
         let inner = &self.inner;
-        let Some(queue) = inner.remembered(ticket.stream) else { return Ok(true) };
+        let Some(queue) = inner.listed_or_ended(ticket.stream) else { return Ok(true) };
         let outcome = queue.wait(ticket.number, timeout, inner.timing_events.has(ticket));
         if !matches!(outcome, Ok(false)) {
             self.inner.tidy();
@@ -143,7 +273,7 @@ unsafe impl Backend for CudaBackend {
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
         // The wait may forget an ended stream.
-        let queue = self.inner.remembered(ticket.stream);
+        let queue = self.inner.listed_or_ended(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
         let queue = queue.filter(|_| is_over);
         if queue.is_some_and(|queue| queue.has_failed(ticket.number)) { Err(ticket.already_told()) } else { Ok(is_over) }
@@ -158,12 +288,12 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
-        process::takes_locks("cuModuleLoadData")?;
+        driver::check_not_forked("cuModuleLoadData")?;
         self.inner.load_image(image, expected)
     }
 
     fn unload(&self, module: ModuleId) {
-        if !process::is_home() {
+        if driver::is_forked() {
             return;
         }
         self.inner.modules.remove(module);
@@ -179,7 +309,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
-        let beyond = beyond.filter(|_| process::is_home());
+        let beyond = beyond.filter(|_| !driver::is_forked());
         self.inner.deferred.keep(&self.inner, uses, beyond, value);
         self.inner.tidy();
         self.inner.watch();
@@ -194,18 +324,18 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        if !process::is_home() {
+        if driver::is_forked() {
             return;
         }
         self.inner.forget_timing(ticket);
     }
 
     fn defers_free(&self, block: &Block) -> bool {
-        process::is_home() && self.inner.defers_free(block)
+        !driver::is_forked() && self.inner.defers_free(block)
     }
 
     fn is_deferred(&self, block: &Block) -> bool {
-        if !process::is_home() || self.inner.deferred.len() == 0 {
+        if driver::is_forked() || self.inner.deferred.len() == 0 {
             return false;
         }
         self.inner.tidy();
@@ -214,7 +344,7 @@ unsafe impl Backend for CudaBackend {
 
     fn free_deferred(&self) {
         self.inner.tidy();
-        while process::is_home() && self.inner.deferred.is_giving_back() {
+        while !driver::is_forked() && self.inner.deferred.is_giving_back() {
             thread::yield_now();
         }
     }

@@ -1,29 +1,64 @@
-//! Copies: the driver call for each pair of memory locations.
+//! Copies and published words, blocking and queued, and what an operation adds to the counters ([`CompletionCount`]).
 //!
-//! Between host memories the processor copies, when queued in a host function: the driver's own copy blocks the caller. Pageable memory is staged:
-//! see `staged.rs`. Without host functions, a pageable source is read at the call, and a queued copy to pageable memory blocks.
+//! # Copies
 //!
-//! A blocking copy of one word uses the lane's pinned word: the host then accesses memory by one load or store. Managed memory that the
-//! host must not access counts as device memory.
+//! The two ends decide the route. Memory that only the driver may access counts as device memory: device memory, and managed memory without concurrent
+//! access.
+//!
+//! | [`Route`] | blocking copy | queued copy |
+//! |---|---|---|
+//! | host to host | by this thread | by a host function: the driver's own copy blocks the caller |
+//! | host to device, device to host | by the driver, on a lane | by the driver; of pageable memory, staged |
+//! | within a device, between devices | by the driver, on a lane | by the driver |
+//!
+//! A blocking copy of one aligned word goes through the lane's pinned word: this thread then accesses the host's memory with one atomic load or store, and
+//! others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to pageable memory
+//! blocks.
+//!
+//! # Staged copies
+//!
+//! A queued copy from or to pageable memory has parts of [`STAGING`] bytes. Each part has two steps: a host function copies between pageable and pinned memory
+//! (the staging), the driver between pinned memory and the device.
+//!
+//! 1. If the copy has several parts, its host functions run on the stream of a [`Stager`], and the parts alternate between the queue's staging and the
+//!    stager's: the driver copies one part while a host function copies the next.
+//! 2. For each part: the first step waits until the second step of the part before the last has left the staging (event 0 or 1, by the parity of the part); the
+//!    second step waits for the first (event [`FILLED`]). An upload begins, and a download ends, with a wait between the two streams, so that the copy is
+//!    ordered with the caller's stream. Each wait is for work queued before it, because streams may share a hardware queue: a wait for later work could
+//!    deadlock.
+//! 3. Without an idle stager, both steps run on the caller's stream, and need no events.
+//! 4. If a call fails after others of the copy, the caller's stream may not wait for the stager's, and the operation completes while host functions are still
+//!    queued. So the queue stops the operation's host functions before it completes (`Functions` in `queue.rs`): they then access no memory of the caller.
+//!
+//! # Published words
+//!
+//! A word becomes visible after the data before it: the stream stores it after its earlier operations (`cuStreamWriteValue64`, or a copy of a pinned word
+//! where the device cannot store), the host stores it with release order. The stores of the host are drained first, since write-combined memory is not covered
+//! by release order. If an earlier step fails, nothing is stored: a blocking call returns before the store, and a queued one fails if an operation from
+//! `since` on has failed.
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::Inner;
-use super::completion_count::{CompletionCount, Route};
-use super::device::Device;
-use super::process;
+use super::device::{Device, STAGING};
+use super::driver::{self, Handle};
+use super::event::Event;
+use super::memory::PinnedChunk;
 use super::queue::{Length, OpBuilder, Queue};
 use crate::Result;
-use crate::backend::bytes::{is_word, moved};
+use crate::backend::bytes::{aligned, is_word, moved};
+use crate::backend::counters::Counts;
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-pub(super) struct Ends {
-    pub to: Found,
-    pub from: Found,
-    pub route: Route,
+struct Ends {
+    to: Found,
+    from: Found,
+    route: Route,
 }
 
 impl Ends {
@@ -31,7 +66,7 @@ impl Ends {
         [&self.to, &self.from].iter().any(|end| end.location == MemoryLocation::Host)
     }
 
-    pub fn done(&self, bytes: u64) -> CompletionCount {
+    fn done(&self, bytes: u64) -> CompletionCount {
         CompletionCount::copy(self.route, self.is_pageable(), bytes)
     }
 }
@@ -46,7 +81,7 @@ pub(super) fn device_address(found: &Found) -> u64 {
 
 impl Inner {
     #[inline(always)]
-    pub(super) fn ends(&self, copy: &Copy) -> Result<Ends> {
+    fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
@@ -70,7 +105,7 @@ impl Inner {
         })
     }
 
-    pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
+    fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, route } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
@@ -92,7 +127,7 @@ impl Inner {
     ///
     /// As `Backend::copy_now`.
     pub(super) unsafe fn copy_at_once(&self, copy: &Copy) -> Result<()> {
-        process::takes_locks("cuMemcpyHtoDAsync_v2")?;
+        driver::check_not_forked("cuMemcpyHtoDAsync_v2")?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
         let word = is_word(address(&ends.to), address(&ends.from), copy.bytes);
@@ -194,5 +229,311 @@ pub(super) fn drain() {
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Of [`Stager::events`], after one for each staging.
+const FILLED: usize = 2;
+
+pub(super) struct Stager {
+    stream: Handle<CUstream_st>,
+    staging: PinnedChunk,
+    /// The last part has left the staging; the first step of a part is complete.
+    events: [Event; FILLED + 1],
+}
+
+impl Stager {
+    /// The context must be bound.
+    pub fn new(device: &Device) -> Result<Self> {
+        let event = || device.events.take();
+        let (staging, events) = (device.stagings.take()?, [event()?, event()?, event()?]);
+        Ok(Self { stream: device.create_stream()?, staging, events })
+    }
+
+    pub const fn stream(&self) -> CUstream {
+        self.stream.0
+    }
+}
+
+impl Inner {
+    fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
+        let stager = if bytes > STAGING { op.stager() } else { None };
+        let (own, caller) = (op.staging()?, queue.handle());
+        let (other, functions) = stager.as_ref().map_or((own, caller), |stager| (stager.staging.place(), stager.stream()));
+        let record = |op: &mut OpBuilder<'_>, event: usize, on| match &stager {
+            Some(stager) => op.call(|_| stager.events[event].record(on)),
+            None => Ok(()),
+        };
+        let wait = |op: &mut OpBuilder<'_>, event: usize, on| match &stager {
+            // SAFETY: both are live. Recording the event again does not change what this call waits for.
+            Some(stager) => op.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
+            None => Ok(()),
+        };
+        let up = ends.route == Route::Up;
+        let (first, second) = if up { (functions, caller) } else { (caller, functions) };
+        let mut index = 0;
+        if up {
+            record(op, FILLED, caller)?;
+            wait(op, FILLED, functions)?;
+        }
+        while index * STAGING < bytes {
+            let (staging, half) = ([own, other][index % 2], index % 2);
+            let begin = index * STAGING;
+            let len = STAGING.min(bytes - begin);
+            let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
+            let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
+            *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
+            let copy = |op: &mut OpBuilder<'_>| op.call(|_| self.issue(&Ends { to, from, route: ends.route }, len, &queue.device, caller));
+            let function = |op: &mut OpBuilder<'_>| {
+                // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
+                self.host(op, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
+            };
+            if index >= FILLED {
+                wait(op, half, first)?;
+            }
+            if up {
+                function(op)?
+            } else {
+                copy(op)?
+            }
+            record(op, FILLED, first)?;
+            wait(op, FILLED, second)?;
+            if up {
+                copy(op)?
+            } else {
+                function(op)?
+            }
+            record(op, half, second)?;
+            index += 1;
+        }
+        if up { Ok(()) } else { wait(op, (index - 1) % 2, caller) }
+    }
+}
+
+fn part(found: &Found, begin: usize) -> Found {
+    let place = core::ptr::NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
+    Found { place, ..*found }
+}
+
+/// Earlier operations of the stream are visible before the word.
+const WITH_BARRIER: u32 = 0;
+
+impl Inner {
+    fn word(&self, word: Place) -> Result<Found> {
+        let bytes = size_of::<u64>() as u64;
+        let found = self.ranges.end(word, bytes, "publish")?;
+        aligned(address(&found), bytes, bytes)?;
+        Ok(found)
+    }
+
+    /// # Safety
+    ///
+    /// As `Backend::publish_now`.
+    pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
+        driver::check_not_forked("cuStreamWriteValue64_v2")?;
+        let found = self.word(word)?;
+        if self.is_far(&found)? {
+            let home = self.device(found.device)?;
+            home.now(|lane| {
+                if home.facts.writes_words && found.location != MemoryLocation::Unified {
+                    // SAFETY: a live, aligned device word: checked, and the caller's promise.
+                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) };
+                }
+                // SAFETY: the lane's own word.
+                unsafe { lane.word().write(value) };
+                // SAFETY: as above; synchronised before another thread uses the lane.
+                unsafe {
+                    home.calls.cuMemcpyHtoDAsync_v2(device_address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
+                }
+            })?;
+        } else {
+            store(Spot::new(found.place), value);
+        }
+        CompletionCount::PUBLICATION.count(&self.counts);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As `Backend::publish`.
+    pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
+        let queue = self.stream(on)?;
+        let found = self.word(word)?;
+        let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
+        let since = Some(Ticket { stream: on, number: since });
+        let number = queue.push_bound(
+            &queue.device.bind()?,
+            queue.state(),
+            since,
+            Length::Bytes(bytes as u64),
+            Some(CompletionCount::PUBLICATION),
+            |op| {
+                let device = &queue.device;
+                let is_managed = found.location == MemoryLocation::Unified;
+                if found.location == MemoryLocation::Host || is_managed && !is_far {
+                    let spot = Spot::new(found.place);
+                    return self.host(op, queue.handle(), move || store(spot, value));
+                }
+                if device.facts.writes_words && !is_managed {
+                    // SAFETY: a live, aligned word that the device sees: checked, and the caller's promise.
+                    return op.call(|stream| unsafe {
+                        device.calls.cuStreamWriteValue64_v2(stream, device_address(&found), value, WITH_BARRIER)
+                    });
+                }
+                let own = op.word()?;
+                // SAFETY: the operation's own word.
+                unsafe { own.write(value) };
+                // SAFETY: as above, until it is complete.
+                op.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
+            },
+        )?;
+        Ok(Ticket { stream: on, number })
+    }
+
+    /// # Safety
+    ///
+    /// As `Backend::copy_and_publish_now`.
+    pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        driver::check_not_forked("cuStreamWriteValue64_v2")?;
+        let found = self.word(word)?;
+        let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
+        let mut ends = [None, None];
+        for (ends, copy) in ends.iter_mut().zip(copies) {
+            *ends = Some((self.ends(copy)?, copy.bytes));
+        }
+        // Needs the lane's own word.
+        let is_alike = |(ends, bytes): &(Ends, u64)| {
+            let is_home = match ends.route {
+                Route::Up => ends.to.device == found.device,
+                Route::Down => ends.from.device == found.device,
+                _ => false,
+            };
+            is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
+        };
+        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_alike));
+        let Some(home) = in_order else {
+            for copy in copies {
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_at_once(copy) }?;
+            }
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_at_once(word, value) };
+        };
+        home.now(|lane| {
+            for (ends, bytes) in ends.iter().flatten() {
+                self.issue(ends, *bytes as usize, home, lane.stream())?;
+            }
+            // SAFETY: as in `publish_at_once`.
+            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
+        })?;
+        copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
+        ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
+        CompletionCount::PUBLICATION.count(&self.counts);
+        Ok(())
+    }
+}
+
+/// The caller checked that the word is live and aligned; others access it as a word.
+fn store(spot: Spot, value: u64) {
+    drain();
+    // SAFETY: see the function's comment.
+    let word = unsafe { AtomicU64::from_ptr(spot.get().as_ptr().cast()) };
+    // SYNC POINT: published. Pairs with every acquire load of that word.
+    word.store(value, Release);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Host,
+    Up,
+    Down,
+    Device,
+    /// With peer access.
+    Peer,
+    /// By the driver, through the host.
+    Staged,
+}
+
+/// Two words, passed in registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompletionCount {
+    what: What,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    HostCopy,
+    Upload,
+    UploadOfPageable,
+    Download,
+    DownloadToPageable,
+    DeviceCopy,
+    PeerCopy,
+    StagedCopy,
+    Fill,
+    Publication,
+    Prefetch,
+    Free,
+}
+
+impl CompletionCount {
+    const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
+
+    const fn copy(route: Route, is_pageable: bool, bytes: u64) -> Self {
+        let what = match (route, is_pageable) {
+            (Route::Host, _) => What::HostCopy,
+            (Route::Up, false) => What::Upload,
+            (Route::Up, true) => What::UploadOfPageable,
+            (Route::Down, false) => What::Download,
+            (Route::Down, true) => What::DownloadToPageable,
+            (Route::Device, _) => What::DeviceCopy,
+            (Route::Peer, _) => What::PeerCopy,
+            (Route::Staged, _) => What::StagedCopy,
+        };
+        Self { what, bytes }
+    }
+
+    pub const fn fill(bytes: u64) -> Self {
+        Self { what: What::Fill, bytes }
+    }
+
+    pub const fn free(bytes: u64) -> Self {
+        Self { what: What::Free, bytes }
+    }
+
+    pub const fn is_free(self) -> bool {
+        matches!(self.what, What::Free)
+    }
+
+    pub const fn prefetch(bytes: u64) -> Self {
+        Self { what: What::Prefetch, bytes }
+    }
+
+    pub fn count(self, counts: &Counts) {
+        let counted = match self.what {
+            What::HostCopy => &counts.host_copies,
+            What::Upload => &counts.uploads[0],
+            What::UploadOfPageable => &counts.uploads[1],
+            What::Download => &counts.downloads[0],
+            What::DownloadToPageable => &counts.downloads[1],
+            What::DeviceCopy => &counts.device_copies,
+            What::PeerCopy => &counts.peer_copies,
+            What::StagedCopy => {
+                counts.downloads[0].add(self.bytes);
+                &counts.uploads[0]
+            }
+            What::Fill => &counts.fills,
+            What::Publication => {
+                counts.publications.fetch_add(1, Relaxed);
+                return;
+            }
+            What::Free => {
+                counts.of(MemoryLocation::Device).freed(self.bytes);
+                return;
+            }
+            What::Prefetch => &counts.prefetches,
+        };
+        counted.add(self.bytes);
     }
 }

@@ -1,31 +1,47 @@
-//! [`Device`]: one GPU, its primary context and reused resources.
+//! [`Device`]: one GPU, its primary context, its facts and peers, and the resources that its operations reuse.
 //!
-//! 1. The context is shared with the runtime API and cudarc: a call binds it, then restores the previous one.
-//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for a
-//!    running kernel.
+//! 1. The context is shared with the runtime API and cudarc: a call binds it ([`Device::bind`]), then restores the previous one.
+//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for a running kernel.
 //! 3. If a kernel still runs at the drop, resources are leaked: freeing them would wait.
+//!
+//! # Resources
+//!
+//! Creating a stream, page-locking memory and the first use of a driver's kernel may wait for a running kernel. So [`Device::open`] does all of it, before this
+//! backend can launch one.
+//!
+//! | field | an entry is held by | invariant |
+//! |---|---|---|
+//! | `lanes` | one call of [`Device::now`] | [`LANES`] exist; an idle one has no pending work, unless the driver did not answer or the context is broken |
+//! | `streams` | one open queue | a queue returns its stream without pending work |
+//! | `stagers` | one queued copy | idle while the list has the only reference |
+//! | `stagings`, `words`, `events` | one queue, operation, lane or stager | an entry returns when it is dropped |
+//! | `peers` | - | the devices whose memory this one may access; its lock is held while the driver's state changes too |
+//! | `local` | - | the largest local memory per thread of any launched kernel; the driver keeps that much allocated |
+//!
+//! # Order of steps
+//!
+//! [`Device::open`] retains the context, then creates pool, lanes, stagers and streams in it, then uses each of the driver's lazily loaded kernels once on a
+//! lane. A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
+//! context. [`Device::now`] returns only after its calls are complete, since they use the caller's memory, even if one of them failed.
 
-use core::ptr;
-use core::ptr::NonNull;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use cudarc::driver::sys::{CUctx_st, CUdevice, CUstream, CUstream_st};
+use cudarc::driver::sys::{CUctx_st, CUdevice, CUdeviceptr, CUstream, CUstream_st};
+use ringmem_layouts::ring::mpmc::SystemAtomics;
 
-use super::Settings;
-use super::call::{Calls, Handle};
-use super::code::{is_final, number};
-use super::driver::Driver;
-use super::driver_pool::DriverPool;
+use super::copy::Stager;
+use super::driver::{self, Calls, Driver, Handle, attribute, code, is_final};
 use super::event::Events;
-use super::facts::Facts;
-use super::occupancy::Occupancy;
-use super::pinned_chunks::{PinnedChunk, PinnedChunks};
-use super::process;
-use super::staged::Stager;
+use super::launch::Occupancy;
+use super::memory::{DriverPool, PinnedChunk, PinnedChunks};
+use super::{CudaBackend, Inner, Settings};
+use crate::backend::Capabilities;
 use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
@@ -59,7 +75,7 @@ pub(super) struct Device {
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<DriverPool>,
-    pub peers: Mutex<BTreeSet<u32>>,
+    peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
@@ -112,7 +128,7 @@ impl Device {
         }
         for _ in 0..LANES {
             let word = device.words.take()?;
-            let stream = device.stream()?;
+            let stream = device.create_stream()?;
             device.lanes().idle.push(Lane { stream, word });
         }
         for _ in 0..STAGERS {
@@ -120,7 +136,7 @@ impl Device {
             device.stagers().push(Arc::new(stager));
         }
         for _ in 0..STREAMS {
-            let stream = device.stream()?;
+            let stream = device.create_stream()?;
             device.streams().push(stream);
         }
         drop(bound);
@@ -154,7 +170,7 @@ impl Device {
     /// The context must be bound.
     pub fn take_stream(&self) -> Result<Handle<CUstream_st>> {
         let idle = self.streams().pop();
-        idle.map_or_else(|| self.stream(), Ok)
+        idle.map_or_else(|| self.create_stream(), Ok)
     }
 
     /// Without pending work.
@@ -175,7 +191,7 @@ impl Device {
     }
 
     /// The context must be bound.
-    pub fn stream(&self) -> Result<Handle<CUstream_st>> {
+    pub fn create_stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { self.calls.cuStreamCreate(&raw mut stream, NON_BLOCKING) }?;
@@ -214,7 +230,7 @@ impl Device {
         // SAFETY: the lane's own stream.
         match unsafe { self.calls.cuStreamQuery(lane.stream()) } {
             Ok(()) => Some(true),
-            Err(Error::Driver { code: number::NOT_READY, .. }) => Some(false),
+            Err(Error::Driver { code: code::NOT_READY, .. }) => Some(false),
             Err(_) => None,
         }
     }
@@ -254,7 +270,7 @@ impl Lane {
 impl Drop for Device {
     /// Releasing the context frees everything: driver errors are ignored.
     fn drop(&mut self) {
-        if self.is_left.load(Relaxed) || !process::is_home() {
+        if self.is_left.load(Relaxed) || driver::is_forked() {
             // Its own drop would destroy it, which may wait for the kernel.
             core::mem::forget(self.pool.take());
             return;
@@ -293,5 +309,200 @@ impl Drop for Bound {
             // SAFETY: was current here. The driver refuses a destroyed one.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub managed: bool,
+    pub concurrent_managed_access: bool,
+    native_atomics: bool,
+    integrated: bool,
+    /// Host memory has the same device address, and accesses have scopes.
+    system_scope: bool,
+    pub writes_words: bool,
+    pools: bool,
+    pub cooperative: bool,
+    pub processors: u32,
+}
+
+const SCOPED: u32 = 7;
+
+pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
+
+impl Facts {
+    fn ask(driver: &Driver, device: CUdevice) -> Result<Self> {
+        let calls = driver.calls();
+        let number = |which| driver.attribute(device, which);
+        let has = |which| number(which).map(|value| value != 0);
+        let mapped = has(attribute::CAN_MAP_HOST_MEMORY)? && has(attribute::UNIFIED_ADDRESSING)?;
+        // An older driver rejects the attribute.
+        let newer = |which| match has(which) {
+            Err(Error::Driver { code: code::INVALID_VALUE, .. }) => Ok(false),
+            answer => answer,
+        };
+        Ok(Self {
+            managed: has(attribute::MANAGED_MEMORY)? && calls.cuMemAllocManaged.is_some(),
+            concurrent_managed_access: has(attribute::CONCURRENT_MANAGED_ACCESS)?,
+            native_atomics: has(attribute::HOST_NATIVE_ATOMICS)?,
+            integrated: has(attribute::INTEGRATED)?,
+            system_scope: mapped && number(attribute::CAPABILITY_MAJOR)? >= SCOPED,
+            writes_words: newer(attribute::WRITES_WORDS)? && calls.cuStreamWriteValue64_v2.is_some(),
+            pools: newer(attribute::MEMORY_POOLS)? && calls.has_pools(),
+            cooperative: has(attribute::COOPERATIVE_LAUNCH)? && calls.cuLaunchCooperativeKernel.is_some(),
+            processors: number(attribute::PROCESSORS)?,
+        })
+    }
+}
+
+impl Inner {
+    pub(super) fn able(&self, ordinal: u32) -> Result<Capabilities> {
+        let device = self.device(ordinal)?;
+        let facts = &device.facts;
+        let peers = (0..self.devices())
+            .filter_map(|peer| self.reaches(device, peer).map(|reaches| reaches.then_some(peer)).transpose())
+            .collect::<Result<Vec<u32>>>()?;
+        Ok(Capabilities {
+            unified: facts.managed,
+            concurrent_managed_access: facts.concurrent_managed_access,
+            system_scope: facts.system_scope,
+            host_native_atomics: facts.native_atomics,
+            shared_memory: facts.integrated,
+            stream_ordered: device.pool.is_some(),
+            largest_align: LARGEST_ALIGN,
+            peers,
+        })
+    }
+}
+
+impl CudaBackend {
+    /// Returns a proof that read-modify-writes of pinned memory are atomic between host and device; `None` if not reported.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
+    pub fn system_atomics(&self, device: u32) -> Result<Option<SystemAtomics>> {
+        let has = self.inner.device(device)?.facts.native_atomics;
+        // SAFETY: the device reports it.
+        Ok(has.then(|| unsafe { SystemAtomics::assume() }))
+    }
+}
+
+impl Inner {
+    fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
+        let calls = device.calls;
+        if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {
+            return Ok(false);
+        }
+        let (other, mut can) = (self.driver.device(peer)?, 0);
+        // SAFETY: writes one integer.
+        unsafe { calls.cuDeviceCanAccessPeer(&raw mut can, device.handle, other) }?;
+        Ok(can != 0)
+    }
+
+    pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
+        let reaches = |device: u32, peer: u32| {
+            self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
+        };
+        reaches(one, other) || reaches(other, one)
+    }
+
+    pub(super) fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
+        let (home, other) = (self.device(device)?, self.device(peer)?);
+        if device == peer {
+            return Ok(());
+        }
+        if !self.reaches(home, peer)? {
+            return Err(Error::Unsupported { what: "peer access between these devices" });
+        }
+        let mut peers = home.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.contains(&peer) == enabled {
+            return Ok(());
+        }
+        let _bound = home.bind()?;
+        let context = other.context().0;
+        let said = if enabled {
+            // SAFETY: a live context.
+            unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
+        } else {
+            // SAFETY: as above.
+            unsafe { home.calls.cuCtxDisablePeerAccess(context) }
+        };
+        match said {
+            Ok(()) => {}
+            Err(Error::Driver { code: code::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
+            Err(Error::Driver { code: code::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(pool) = &other.pool {
+            pool.share(device, enabled)?;
+        }
+        let counts = &self.counts;
+        if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
+        if enabled {
+            peers.insert(peer);
+        } else {
+            peers.remove(&peer);
+        }
+        Ok(())
+    }
+}
+
+/// The driver fills or copies less by other means.
+const HALF: usize = 256 << 10;
+
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+impl Device {
+    /// After a failure, the first use reports the error.
+    fn preload(&self) {
+        let mut address = 0;
+        let allocated = self.now(|lane| match &self.pool {
+            Some(pool) => pool.take(2 * HALF, lane.stream()).map(|memory| address = memory),
+            // SAFETY: writes one address.
+            None => unsafe { self.calls.cuMemAlloc_v2(&raw mut address, 2 * HALF) },
+        });
+        if address == 0 {
+            return;
+        }
+        let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
+        let free = || {
+            let mut is_freed = false;
+            let _ = self.now(|lane| {
+                let freed = match self.pool {
+                    // SAFETY: allocated above, unused, not freed yet.
+                    Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
+                    // SAFETY: as above.
+                    None => unsafe { self.calls.cuMemFree_v2(address) },
+                };
+                is_freed = freed.is_ok();
+                freed
+            });
+            is_freed
+        };
+        // After two failures the context is lost.
+        if !free() {
+            free();
+        }
+    }
+
+    fn use_all(&self, lane: &Lane, address: CUdeviceptr) -> Result<()> {
+        let (calls, stream, word) = (self.calls, lane.stream(), lane.word().as_ptr());
+        let half = address + HALF as u64;
+        // SAFETY: the lane's own word; nothing is queued.
+        unsafe { word.write(0) };
+        // SAFETY: within the memory, which is freed later; the lane's word until it is synchronised.
+        let outcomes = unsafe {
+            [
+                calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),
+                calls.cuMemsetD32Async.map_or(Ok(()), |_| calls.cuMemsetD32Async(address, 0, HALF / 4, stream)),
+                calls.cuMemcpyDtoDAsync_v2(half, address, HALF, stream),
+                calls.cuMemcpyHtoDAsync_v2(address, word.cast(), size_of::<u64>(), stream),
+                calls.cuMemcpyDtoHAsync_v2(word.cast(), address, size_of::<u64>(), stream),
+                if self.facts.writes_words { calls.cuStreamWriteValue64_v2(stream, address, 0, 0) } else { Ok(()) },
+                calls.cuLaunchHostFunc.map_or(Ok(()), |_| calls.cuLaunchHostFunc(stream, nothing, ptr::null_mut())),
+            ]
+        };
+        outcomes.into_iter().collect()
     }
 }

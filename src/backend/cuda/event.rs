@@ -11,10 +11,8 @@ use cudarc::driver::sys::{CUevent, CUevent_st, CUstream};
 use foldhash::fast::RandomState;
 
 use super::Inner;
-use super::call::{Calls, Handle};
-use super::code::number;
 use super::device::Device;
-use super::process;
+use super::driver::{self, Calls, Handle, code};
 use super::queue::Length;
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
@@ -88,7 +86,7 @@ impl Event {
         // SAFETY: a live event.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
             Ok(()) => Ok(true),
-            Err(Error::Driver { code: number::NOT_READY, .. }) => Ok(false),
+            Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -101,7 +99,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if process::is_home() {
+        if !driver::is_forked() {
             self.home.idle().push(self.handle);
         }
     }
@@ -161,7 +159,7 @@ impl Inner {
     }
 
     pub(super) fn elapsed_between(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        process::takes_locks("cuEventElapsedTime")?;
+        driver::check_not_forked("cuEventElapsedTime")?;
         let kept = self.timing_events.kept();
         let (Some(first), Some(second)) = (kept.get(&from), kept.get(&to)) else {
             return Err(Error::Unsupported { what: "the time of a ticket without a recorded event" });
@@ -176,7 +174,7 @@ impl Inner {
         // SAFETY: live events; writes one number.
         match unsafe { second.device.calls.cuEventElapsedTime(&raw mut milliseconds, first.event.0, second.event.0) } {
             Ok(()) => Ok(Duration::try_from_secs_f32(milliseconds.max(0.0) / 1e3).unwrap_or_default()),
-            Err(Error::Driver { code: number::NOT_READY, .. }) => {
+            Err(Error::Driver { code: code::NOT_READY, .. }) => {
                 Err(Error::Operation { what: OperationFault::NotReached, stream: to.stream.get(), number: to.number })
             }
             Err(error) => Err(error),

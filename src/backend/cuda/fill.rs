@@ -7,10 +7,9 @@ use core::ptr::NonNull;
 use cudarc::driver::sys::CUstream;
 
 use super::Inner;
-use super::completion_count::CompletionCount;
-use super::copy::{Spot, address};
+use super::copy::{CompletionCount, Spot, address};
 use super::device::Device;
-use super::process;
+use super::driver;
 use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;
@@ -29,7 +28,7 @@ impl Inner {
     ///
     /// As `Backend::fill_now`.
     pub(super) unsafe fn fill_at_once(&self, fill: &Fill) -> Result<()> {
-        process::takes_locks("cuMemsetD8Async")?;
+        driver::check_not_forked("cuMemsetD8Async")?;
         let found = self.target(fill)?;
         if self.is_far(&found)? {
             let home = self.device(found.device)?;

@@ -8,12 +8,11 @@ use std::sync::{Arc, PoisonError};
 use cudarc::driver::sys::{CUcontext, CUstream};
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
-use super::call::{Handle, check};
 use super::device::Device;
-use super::memory::Owner;
-use super::pinned_chunks::shift;
+use super::driver::{self, Handle, check};
+use super::memory::{Owner, shift};
 use super::queue::Queue;
-use super::{CudaBackend, Inner, process};
+use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Uses};
 use crate::{Error, Result};
@@ -196,7 +195,7 @@ unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
 
 impl Inner {
     fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
-        process::takes_locks("cuMemHostRegister_v2")?;
+        driver::check_not_forked("cuMemHostRegister_v2")?;
         if self.ranges.read().overlaps(address, layout.size() as u64) {
             return Err(Error::Unsupported { what: "memory that is already registered with this backend" });
         }

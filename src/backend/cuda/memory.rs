@@ -1,23 +1,43 @@
+//! Memory: how each kind is allocated and freed, the driver's stream-ordered pool, internal pinned memory, and advice about managed memory.
+//!
+//! | memory | allocated by | [`Owner`] | freed by | the free waits for kernels |
+//! |---|---|---|---|---|
+//! | device, with a pool | `cuMemAllocFromPoolAsync` | `Pool` | `cuMemFreeAsync`, behind the last use or on an idle lane | no |
+//! | device, without a pool | `cuMemAlloc` | `Driver` | `cuMemFree` | yes |
+//! | pinned | `cuMemHostAlloc` | `Pinned` | `cuMemFreeHost` | yes |
+//! | managed | `cuMemAllocManaged` | `Driver` | `cuMemFree` | yes |
+//! | pageable | Rust's allocator | `Pageable` | Rust's allocator | no |
+//! | registered by the caller | - (`interop.rs`) | `Registered` | `cuMemHostUnregister` | yes |
+//! | adopted | - (`interop.rs`) | `Adopted` | a drop of the caller's value | no |
+//!
+//! # Order of steps
+//!
+//! An allocation gets the memory, zeroes it (if the host may read it, or on request), then lists it as a range and counts it. Calls find listed memory only, so
+//! a step that fails frees the memory and returns its budget, and leaves nothing.
+//!
+//! A free marks the range dead, so that no new call finds it. After the uses, the range is removed *before* the driver frees the memory: from then on another
+//! thread may get the same address, and lists a range there. If the driver's free fails, the range stays removed, and counters and budget are updated all the
+//! same; if a free behind the last use cannot be queued, nothing is freed, and the dead range returns to the list for a later try.
+
 use core::alloc::Layout;
+use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering::Relaxed;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::boxed::Box;
+use std::ffi::c_int;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUmemPoolHandle_st, CUstream};
 
-use super::Inner;
-use super::call::Handle;
-use super::code::number;
-use super::completion_count::CompletionCount;
-use super::device::Device;
-use super::facts::LARGEST_ALIGN;
-use super::pinned_chunks::{locked, shift};
-use super::process;
+use super::copy::CompletionCount;
+use super::device::{Device, LARGEST_ALIGN};
+use super::driver::{self, Access, Calls, Handle, Properties, code};
 use super::queue::Length;
+use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
-use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
+use crate::backend::{Block, MemoryLocation, Options, Prefetch, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
 pub(super) enum Owner {
@@ -181,7 +201,7 @@ impl Inner {
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
         let (true, true, Ok(bound)) = (is_pool, queue.device.ordinal == home.ordinal, home.bind()) else { return false };
         let state = queue.state();
-        if queue.last_unbounded.load(Relaxed) > last.number {
+        if queue.has_unbounded_after(last.number) {
             return false;
         }
         // Afterwards another thread may get the address.
@@ -236,7 +256,7 @@ impl Inner {
 
     fn short(&self, error: Error, home: &Device, request: &Request) -> Error {
         match error {
-            Error::Driver { code: number::OUT_OF_MEMORY, .. } => self.shortage(home, request),
+            Error::Driver { code: code::OUT_OF_MEMORY, .. } => self.shortage(home, request),
             error => error,
         }
     }
@@ -264,7 +284,7 @@ impl Inner {
     }
 
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
-        process::takes_locks("cuMemAllocManaged")?;
+        driver::check_not_forked("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
             return Err(Error::Busy {
                 what: "a kernel is queued or running, and the host must not access managed memory of this device until it ends",
@@ -280,4 +300,288 @@ fn give_pageable(layout: Layout) -> Result<Given> {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };
     Ok(Given { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, shift: 0, ready: None })
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_A_DEVICE: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_NONE`.
+const NO_ACCESS: c_int = 0;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: c_int = 3;
+/// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
+const WAITS_FOR_FREES: c_int = 3;
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const THRESHOLD: c_int = 4;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED: c_int = 5;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED: c_int = 7;
+
+pub(super) struct DriverPool {
+    calls: &'static Calls,
+    handle: Handle<CUmemPoolHandle_st>,
+}
+
+impl Calls {
+    /// Some alone could allocate but not free.
+    pub fn has_pools(&self) -> bool {
+        let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
+        let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
+        cuMemAllocFromPoolAsync.is_some()
+            && cuMemFreeAsync.is_some()
+            && cuMemPoolCreate.is_some()
+            && cuMemPoolDestroy.is_some()
+            && cuMemPoolSetAttribute.is_some()
+            && cuMemPoolGetAttribute.is_some()
+            && cuMemPoolSetAccess.is_some()
+            && cuMemPoolTrimTo.is_some()
+    }
+}
+
+impl DriverPool {
+    pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
+        let properties = Properties {
+            allocation: PINNED,
+            handles: 0,
+            location: ON_A_DEVICE,
+            device: device.cast_signed(),
+            security: ptr::null_mut(),
+            most: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: reads one structure, writes one handle.
+        unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
+        let pool = Self { calls, handle: Handle(handle) };
+        // By default, an allocation for which the pool has no memory makes its stream wait for another stream's queued free. That free may be behind a
+        // persistent kernel: the caller would wait for the kernel's end instead of getting `OutOfMemory`.
+        let mut never: c_int = 0;
+        // SAFETY: a live pool; reads 32 bits.
+        unsafe { calls.cuMemPoolSetAttribute(handle, WAITS_FOR_FREES, (&raw mut never).cast()) }?;
+        let mut value = threshold;
+        // SAFETY: a live pool; reads 64 bits.
+        unsafe { calls.cuMemPoolSetAttribute(handle, THRESHOLD, (&raw mut value).cast()) }?;
+        Ok(pool)
+    }
+
+    pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
+        let mut address = 0;
+        // SAFETY: a live pool and stream; writes one address.
+        unsafe { self.calls.cuMemAllocFromPoolAsync(&raw mut address, bytes, self.handle.0, stream) }?;
+        Ok(address)
+    }
+
+    pub fn idle(&self) -> Result<u64> {
+        let ask = |which| {
+            let mut value = 0_u64;
+            // SAFETY: a live pool; writes 64 bits.
+            unsafe { self.calls.cuMemPoolGetAttribute(self.handle.0, which, (&raw mut value).cast()) }?;
+            Ok::<u64, Error>(value)
+        };
+        Ok(ask(RESERVED)?.saturating_sub(ask(USED)?))
+    }
+
+    pub fn trim(&self) -> Result<()> {
+        // SAFETY: a live pool.
+        unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
+    }
+
+    pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
+        let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
+        let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
+        // SAFETY: a live pool; reads one structure.
+        unsafe { self.calls.cuMemPoolSetAccess(self.handle.0, &raw const access, 1) }
+    }
+}
+
+impl Drop for DriverPool {
+    fn drop(&mut self) {
+        // SAFETY: created once, unused; else the process's end frees it.
+        let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
+    }
+}
+
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+const EVERYWHERE: u32 = 3;
+
+/// Uninitialised; accessible to every device.
+pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
+    let mut pointer = ptr::null_mut::<c_void>();
+    // SAFETY: writes one pointer.
+    unsafe { calls.cuMemHostAlloc(&raw mut pointer, bytes, EVERYWHERE | flags) }?;
+    NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
+}
+
+/// Device minus host address: not 0 for write-combined memory, and for registered memory on devices without host pointers.
+///
+/// # Safety
+///
+/// `place` is live, pinned and mapped.
+pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<u64> {
+    let mut address = 0;
+    // SAFETY: the caller's promise; writes one address.
+    unsafe { calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) }?;
+    Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
+}
+
+pub(super) struct PinnedChunks {
+    calls: &'static Calls,
+    bytes: usize,
+    together: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    blocks: Vec<Place>,
+    idle: Vec<Place>,
+}
+
+/// INVARIANT: pinned bytes to which the holder has exclusive access.
+#[derive(Clone, Copy)]
+struct Place(NonNull<u8>);
+
+// SAFETY: exclusive to the holder, without thread affinity.
+unsafe impl Send for Place {}
+// SAFETY: as above; a shared reference gives only the address.
+unsafe impl Sync for Place {}
+
+pub(super) struct PinnedChunk {
+    place: Place,
+    home: Arc<PinnedChunks>,
+}
+
+impl PinnedChunks {
+    pub fn new(calls: &'static Calls, bytes: usize, together: usize) -> Self {
+        Self { calls, bytes, together, held: Mutex::default() }
+    }
+
+    pub fn take(self: &Arc<Self>) -> Result<PinnedChunk> {
+        let idle = self.held().idle.pop();
+        let place = match idle {
+            Some(place) => place,
+            None => {
+                let block = locked(self.calls, self.bytes * self.together, 0)?;
+                let mut held = self.held();
+                held.blocks.push(Place(block));
+                // SAFETY: within the block.
+                held.idle.extend((1..self.together).map(|index| Place(unsafe { block.add(index * self.bytes) })));
+                Place(block)
+            }
+        };
+        Ok(PinnedChunk { place, home: Arc::clone(self) })
+    }
+
+    /// No chunk may be in use.
+    pub fn give_back(&self) {
+        for block in std::mem::take(&mut *self.held()).blocks {
+            // SAFETY: allocated once, unused; else the context's end frees it.
+            let _ = unsafe { self.calls.cuMemFreeHost(block.0.as_ptr().cast()) };
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PinnedChunk {
+    pub const fn place(&self) -> NonNull<u8> {
+        self.place.0
+    }
+}
+
+impl Drop for PinnedChunk {
+    fn drop(&mut self) {
+        if !driver::is_forked() {
+            self.home.held().idle.push(self.place);
+        }
+    }
+}
+
+/// Advice about managed memory (`CUmem_advise`), which moves and maps pages only.
+///
+/// ```
+/// use ringmem::backend::Block;
+/// use ringmem::backend::cuda::{Advice, CudaBackend};
+///
+/// /// For a table that the device reads often and the host rarely writes.
+/// fn advise(backend: &CudaBackend, table: &Block) -> ringmem::Result<()> {
+///     backend.advise(table, Advice::Prefer(Some(table.device)))?;
+///     backend.advise(table, Advice::ReadMostly)
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// Each side may keep a copy.
+    ReadMostly,
+    /// Reverts [`ReadMostly`](Self::ReadMostly).
+    NotReadMostly,
+    /// Prefers a device, or the host for `None`.
+    Prefer(Option<u32>),
+    /// Reverts [`Prefer`](Self::Prefer).
+    NoPreference,
+    /// Maps the pages for a device or the host, without migration.
+    MappedBy(Option<u32>),
+    /// Reverts [`MappedBy`](Self::MappedBy).
+    NotMappedBy(Option<u32>),
+}
+
+/// `CU_DEVICE_CPU`.
+const HOST: i32 = -1;
+
+impl Inner {
+    pub(super) fn prefetch_queued(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        let Prefetch { address, bytes, to } = *prefetch;
+        let queue = self.stream(on)?;
+        if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
+            return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
+        }
+        let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
+        if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
+            return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
+        }
+        let to = self.side(to)?;
+        let number = queue.push(Length::Bytes(bytes), Some(CompletionCount::prefetch(bytes)), |op| {
+            // SAFETY: live managed memory; freeing it waits for this operation.
+            op.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
+        })?;
+        Ok(Ticket { stream: on, number })
+    }
+
+    fn side(&self, device: Option<u32>) -> Result<i32> {
+        device.map_or(Ok(HOST), |device| Ok(self.device(device)?.handle))
+    }
+}
+
+impl CudaBackend {
+    /// Advises the driver about a block of managed memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's,
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
+    pub fn advise(&self, block: &Block, advice: Advice) -> Result<()> {
+        let Some(address) = block.device_address.filter(|_| block.location == MemoryLocation::Unified) else {
+            return Err(Error::Unsupported { what: "advice about memory that is not managed" });
+        };
+        let bytes = block.layout.size() as u64;
+        self.inner.ranges.read().find(address.get(), bytes, false, "advise")?;
+        let (number, side) = match advice {
+            Advice::ReadMostly => (1, None),
+            Advice::NotReadMostly => (2, None),
+            Advice::Prefer(side) => (3, side),
+            Advice::NoPreference => (4, None),
+            Advice::MappedBy(side) => (5, side),
+            Advice::NotMappedBy(side) => (6, side),
+        };
+        let (side, home) = (self.inner.side(side)?, self.inner.device(block.device)?);
+        let _bound = home.bind()?;
+        // SAFETY: live managed memory, just found.
+        unsafe { home.calls.cuMemAdvise(address.get(), bytes as usize, number, side) }
+    }
 }

@@ -54,16 +54,12 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::Inner;
-use super::call::Handle;
-use super::code::{checked, is_final, number};
-use super::completion_count::CompletionCount;
-use super::copy::drain;
+use super::copy::{CompletionCount, Stager, drain};
 use super::device::{Bound, Device, TRIES};
+use super::driver::{self, Handle, checked, code, is_final};
 use super::event::Event;
-use super::pinned_chunks::PinnedChunk;
-use super::process;
-use super::recent::{Recent, Remembered};
-use super::staged::Stager;
+use super::lookup::{Recent, Remembered};
+use super::memory::PinnedChunk;
 use crate::backend::counters::Counts;
 use crate::backend::failures::{Failures, HasUnreported};
 use crate::backend::{StreamId, Ticket};
@@ -80,19 +76,19 @@ const EVENTS: usize = 16;
 /// Enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
 /// The kernels usually queued in a row.
-pub(super) const OWN_EVENTS: usize = 32;
+const OWN_EVENTS: usize = 32;
 /// The driver's wake-up is tens of microseconds late; copying 256 MiB within a device takes about 125.
 const AWAKE: Duration = Duration::from_micros(300);
 /// Polls per reading of the clock.
 const CLOCK: u64 = 8;
 
 pub(super) struct Queue {
-    pub(super) counts: Arc<Counts>,
+    counts: Arc<Counts>,
     stream: Owned,
     state: Mutex<State>,
-    pub(super) complete: AtomicU64,
-    pub(super) last_launch: AtomicU64,
-    pub(super) last_unbounded: AtomicU64,
+    complete: AtomicU64,
+    last_launch: AtomicU64,
+    last_unbounded: AtomicU64,
     // The last field: events and memory of `state` return to the device when they are dropped.
     pub device: Arc<Device>,
 }
@@ -108,7 +104,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // Even in a fork, its owner might call the driver.
         if let Self::There { keeps, .. } = self
-            && process::is_home()
+            && !driver::is_forked()
         {
             // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(keeps) };
@@ -118,31 +114,31 @@ impl Drop for Owned {
 
 /// Memory and functions that an operation uses until it is complete.
 #[derive(Default)]
-pub(super) struct Resources {
+struct Resources {
     chunk: Option<PinnedChunk>,
     stager: Option<Arc<Stager>>,
-    pub functions: Option<Arc<Functions>>,
+    functions: Option<Arc<Functions>>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    pub last: u64,
-    pub events: VecDeque<(u64, Arc<Event>)>,
+    last: u64,
+    events: VecDeque<(u64, Arc<Event>)>,
     /// Events for later use.
-    pub idle: Vec<Arc<Event>>,
-    pub completions: VecDeque<(u64, CompletionCount)>,
-    pub resources: VecDeque<(u64, Resources)>,
-    pub failures: Failures,
-    pub failed: u64,
+    idle: Vec<Arc<Event>>,
+    completions: VecDeque<(u64, CompletionCount)>,
+    resources: VecDeque<(u64, Resources)>,
+    failures: Failures,
+    failed: u64,
     /// The last number that was complete when the context broke, and the call and the error that showed it.
-    pub broken: Option<(u64, &'static str, u32)>,
+    broken: Option<(u64, &'static str, u32)>,
     /// Failed queries in a row.
-    pub unanswered: u32,
+    unanswered: u32,
     /// The driver's error, after too many of them.
-    pub no_answer: Option<(&'static str, u32)>,
+    no_answer: Option<(&'static str, u32)>,
     /// Pinned memory for host functions, which run one after another; `None` once closed.
     staging: Option<PinnedChunk>,
-    pub is_closed: bool,
+    is_closed: bool,
     is_finished: bool,
 }
 
@@ -186,7 +182,7 @@ impl OpBuilder<'_> {
         self.resources.stager.clone()
     }
 
-    pub fn functions(&mut self) -> &Arc<Functions> {
+    fn functions(&mut self) -> &Arc<Functions> {
         self.resources.functions.get_or_insert_default()
     }
 
@@ -348,7 +344,7 @@ impl Queue {
         self.state().is_closed
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn is_ended(&self) -> bool {
         let (is_closed, last) = {
             let state = self.state();
             (state.is_closed, state.last)
@@ -399,7 +395,7 @@ impl Queue {
                 self.complete_up_to(state, last);
                 Ok(())
             }
-            Err(Error::Driver { code: number::NOT_READY, .. }) => Ok(()),
+            Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -428,6 +424,11 @@ impl Queue {
     pub fn may_be_unbounded(&self) -> bool {
         let last_unbounded = self.last_unbounded.load(Acquire);
         last_unbounded > 0 && !self.is_complete(last_unbounded)
+    }
+
+    /// The caller has the lock of `state`, so that the answer stays true until it pushes.
+    pub fn has_unbounded_after(&self, number: u64) -> bool {
+        self.last_unbounded.load(Relaxed) > number
     }
 
     /// True if the number completes within `timeout`, or its unreported failure; with `up_to`, the first. A broken context's error is
@@ -463,7 +464,7 @@ impl Queue {
         state.check_context(last)
     }
 
-    pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
+    fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.is_complete(number) {
             return true;
         }
@@ -504,7 +505,7 @@ impl Queue {
     }
 
     /// Takes out complete events, oldest first, and completes what they cover.
-    pub(super) fn poll_events(&self, state: &mut State) -> Result<()> {
+    fn poll_events(&self, state: &mut State) -> Result<()> {
         let mut over = None;
         while let Some((number, event)) = state.events.front() {
             match event.is_complete() {
@@ -549,7 +550,7 @@ impl Queue {
     }
 
     /// Makes sure that an event covers a number, unless it is complete.
-    pub(super) fn ensure_event(&self, state: &mut State, number: u64) -> Result<()> {
+    fn ensure_event(&self, state: &mut State, number: u64) -> Result<()> {
         if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.complete.load(Relaxed) >= number {
             return Ok(());
         }
@@ -557,7 +558,7 @@ impl Queue {
     }
 
     /// Records an event after all queued operations, unless one covers them.
-    pub(super) fn record(&self, state: &mut State) -> Result<()> {
+    fn record(&self, state: &mut State) -> Result<()> {
         let covered = state.events.back().map_or_else(|| self.complete.load(Relaxed), |&(number, _)| number);
         if covered < state.last {
             let event = match state.idle.pop() {
@@ -601,7 +602,7 @@ impl Pause {
 /// Host functions of one operation. They access the caller's memory only until the operation is complete, even if the context breaks meanwhile; after a
 /// failed call of the operation they do nothing.
 #[derive(Default)]
-pub(super) struct Functions {
+struct Functions {
     is_stopped: Mutex<bool>,
 }
 
@@ -614,7 +615,7 @@ impl Functions {
     }
 
     /// Waits for a running function; later ones do nothing.
-    pub fn stop(&self) {
+    fn stop(&self) {
         *self.is_stopped() = true;
     }
 

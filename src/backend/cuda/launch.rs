@@ -1,4 +1,4 @@
-//! The kernels of an image, loaded once per device that launches one.
+//! Kernels: images loaded once per device, launches, and which persistent kernels are resident.
 //!
 //! Nothing waits for a running kernel:
 //!
@@ -6,14 +6,42 @@
 //! 2. Every function is loaded with its module, not at its first launch.
 //! 3. While a persistent kernel runs, a kernel that needs more local memory than any before is refused.
 //! 4. Loading while a kernel runs is refused.
+//!
+//! # Launches and calls that would wait for a kernel
+//!
+//! Some driver calls synchronise with every kernel (see `deferred.rs`). Such a call must know that no kernel is queued, until it returns. A lock in each launch
+//! would be too slow, so there are two ways to launch, chosen by the counter `Launching::reasons`:
+//!
+//! | way | if | locks |
+//! |---|---|---|
+//! | fast | `reasons` is 0, read under the queue's lock | the queue's |
+//! | slow | otherwise, and for each persistent kernel | `Occupancy`, then `Launching::lock` for reading, then the queue's |
+//!
+//! [`Inner::reason`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and later ones are
+//! slow. [`Inner::alone`] also holds `Launching::lock` for writing: until it is dropped, no thread queues a kernel. A reason ends when it is dropped; that of a
+//! persistent kernel lasts until [`Inner::fits`] finds the kernel complete.
+//!
+//! # Occupancy
+//!
+//! All blocks of a persistent kernel must be resident at once, because they may wait for each other. `Occupancy` has a device's persistent kernels. Each block
+//! takes a share of a multiprocessor, by the driver's occupancy, and the model puts it on the least loaded one, as devices do. Of a stream only the largest
+//! kernel counts: its kernels run in sequence.
+//!
+//! # Order of a launch
+//!
+//! Checks come first (operands, stream, kernel, grid, then residency and local memory), and each returns an error with nothing queued. A persistent
+//! kernel holds the `Occupancy` lock from its check until it is listed: two kernels that fit alone may not fit together. If the driver's call fails, the
+//! reason is dropped and nothing is listed.
 
 use core::cell::Cell;
+use core::cmp::Reverse;
 use core::ptr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::boxed::Box;
 use std::ffi::{CString, c_int, c_void};
 use std::string::String;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::LocalKey;
 use std::vec::Vec;
 
@@ -22,11 +50,10 @@ use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
 
 use super::Inner;
-use super::call::{Calls, Handle};
 use super::device::Device;
-use super::occupancy::{Fit, Resident};
-use super::queue::Length;
-use super::recent::{Recent, Remembered};
+use super::driver::{Calls, Handle};
+use super::lookup::{Numbered, Recent, Remembered};
+use super::queue::{Length, Queue, State};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
@@ -38,17 +65,34 @@ const WARP: u32 = 32;
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
 
-pub(super) struct Loaded {
+/// Each image is loaded once, however often it is requested. INVARIANT: an image in `images` stays loaded until the end of the backend, also without a number.
+#[derive(Default)]
+pub(super) struct Modules {
+    images: Mutex<Vec<Arc<LoadedImage>>>,
+    by_id: Numbered<ModuleId, LoadedImage>,
+}
+
+impl Modules {
+    pub fn remove(&self, module: ModuleId) {
+        self.by_id.remove(module);
+    }
+
+    fn images(&self) -> MutexGuard<'_, Vec<Arc<LoadedImage>>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct LoadedImage {
     image: Image,
     there: Vec<OnceLock<There>>,
     loading: Mutex<()>,
 }
 
-impl Remembered for Loaded {
+impl Remembered for LoadedImage {
     type Key = ModuleId;
 
     fn recent() -> &'static LocalKey<Recent<ModuleId, Self>> {
-        thread_local!(static RECENT: Recent<ModuleId, Loaded> = const { Recent::new() });
+        thread_local!(static RECENT: Recent<ModuleId, LoadedImage> = const { Recent::new() });
         &RECENT
     }
 }
@@ -70,30 +114,26 @@ impl Inner {
         if image.abi.hash != expected.hash {
             return Err(Error::Abi { expected: *expected, got: image.abi });
         }
-        let known = self.images().iter().find(|loaded| is_same(&loaded.image, image)).cloned();
+        let known = self.modules.images().iter().find(|loaded| is_same(&loaded.image, image)).cloned();
         let loaded = match known {
             Some(loaded) => loaded,
             None => {
-                let there = self.devices.iter().map(|_| OnceLock::new()).collect();
-                let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
-                let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
+                let there = (0..self.devices()).map(|_| OnceLock::new()).collect();
+                let loaded = Arc::new(LoadedImage { image: *image, there, loading: Mutex::default() });
+                let first = (0..self.devices()).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
-                self.images().push(Arc::clone(&loaded));
+                self.modules.images().push(Arc::clone(&loaded));
                 loaded
             }
         };
         let id = ModuleId::next();
-        self.modules.insert(id, loaded);
+        self.modules.by_id.insert(id, loaded);
         Ok(id)
     }
 
     /// No thread may launch from the device any more.
     pub(super) fn unload_all(&self, device: &Device) {
-        self.images().iter().for_each(|image| image.unload(device));
-    }
-
-    fn images(&self) -> MutexGuard<'_, Vec<Arc<Loaded>>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        self.modules.images().iter().for_each(|image| image.unload(device));
     }
 
     /// # Safety
@@ -162,7 +202,7 @@ impl Inner {
 
     /// Finds a thread's last kernels without a lock, since none is unloaded before the backend's end.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
-        let stamp = self.modules.now();
+        let stamp = self.modules.by_id.now();
         let is_it = |known: &Known| {
             known.stamp == stamp
                 && known.module == module
@@ -174,7 +214,7 @@ impl Inner {
         if let Some(known) = known {
             return Ok(known.kernel);
         }
-        let loaded = self.modules.get(module);
+        let loaded = self.modules.by_id.get(module);
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
         let entry = entry(entries, name, arguments)?;
         let unknown = || Error::NotFound { what: "kernel", name: name.into(), known: crate::backend::operation::names(entries) };
@@ -213,7 +253,7 @@ fn is_same(one: &Image, other: &Image) -> bool {
     one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
 }
 
-impl Loaded {
+impl LoadedImage {
     fn on(&self, backend: &Inner, device: &Device) -> Result<&There> {
         let Some(place) = self.there.get(device.ordinal as usize) else {
             return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
@@ -332,5 +372,189 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
             Err(Error::Driver { call, code, name, log })
         }
         Err(error) => Err(error),
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Launching {
+    /// Read by slow launches, written by calls that would wait for a kernel.
+    lock: RwLock<()>,
+    /// Persistent kernels, launched or about to be, and holders of [`Alone`].
+    reasons: AtomicUsize,
+}
+
+struct Reason<'a>(&'a Launching);
+
+/// No other thread queues a kernel.
+pub(super) struct Alone<'a> {
+    _reason: Reason<'a>,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Launching {
+    fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
+        let state = queue.state();
+        // Pairs with the lock that `Inner::reason` takes after its increment.
+        (self.reasons.load(Relaxed) == 0).then_some(state)
+    }
+
+    fn with_care(&self) -> RwLockReadGuard<'_, ()> {
+        self.lock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn have_left(&self, kernels: usize) {
+        self.reasons.fetch_sub(kernels, Release);
+    }
+}
+
+impl Reason<'_> {
+    fn stays(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Reason<'_> {
+    fn drop(&mut self) {
+        self.0.have_left(1);
+    }
+}
+
+impl Inner {
+    fn reason(&self) -> Reason<'_> {
+        self.launching.reasons.fetch_add(1, Relaxed);
+        self.queues().iter().for_each(|queue| drop(queue.state()));
+        Reason(&self.launching)
+    }
+
+    pub(super) fn alone(&self) -> Alone<'_> {
+        let lock = self.launching.lock.write().unwrap_or_else(PoisonError::into_inner);
+        Alone { _reason: self.reason(), _lock: lock }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Occupancy(Mutex<Vec<Resident>>);
+
+#[derive(Clone, Copy)]
+struct Resident {
+    ticket: Ticket,
+    groups: u32,
+    /// In units of 1 / [`WHOLE`] multiprocessor.
+    share: u64,
+}
+
+/// A multiple of 1 to 32, the groups per multiprocessor so far.
+const WHOLE: u64 = 144_403_552_893_600;
+
+#[derive(Clone, Copy)]
+struct Fit {
+    /// Groups per multiprocessor.
+    each: u32,
+    processors: u32,
+}
+
+impl Fit {
+    /// On an idle device.
+    const fn most(self) -> u32 {
+        self.each.saturating_mul(self.processors)
+    }
+
+    fn holds(self, groups: u32) -> Result<()> {
+        if groups == 0 || groups > self.most() {
+            return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.most().into() });
+        }
+        Ok(())
+    }
+
+    fn share(self) -> u64 {
+        WHOLE.div_ceil(self.each.max(1).into())
+    }
+
+    fn beside(self, others: &[Resident]) -> u32 {
+        let mut loads = std::vec![(0, self.processors)];
+        others.iter().for_each(|other| other.load(&mut loads, self.processors.max(1)));
+        let left = |load| (u128::from(WHOLE.saturating_sub(load)) * u128::from(self.each) / u128::from(WHOLE)) as u32;
+        loads.into_iter().fold(0, |groups, (load, count)| groups.saturating_add(left(load).saturating_mul(count)))
+    }
+}
+
+impl Occupancy {
+    /// Only the holder queues a persistent kernel, or one beside them.
+    fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Kernels of a stream run in sequence.
+    fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
+        let before = occupancy.len();
+        occupancy.retain(|resident| !self.is_complete(resident.ticket));
+        self.launching.have_left(before - occupancy.len());
+        if occupancy.is_empty() {
+            return Ok(());
+        }
+        let mut others: Vec<_> = occupancy.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
+        others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
+        others.dedup_by_key(|other| other.ticket.stream);
+        let free = fit.beside(&others);
+        if groups > free {
+            let resident = others.iter().map(|other| u64::from(other.groups)).sum();
+            return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.most().into(), resident });
+        }
+        Ok(())
+    }
+}
+
+impl Resident {
+    fn new(ticket: Ticket, fit: Fit, groups: u32) -> Self {
+        Self { ticket, groups, share: fit.share() }
+    }
+
+    /// `loads` are pairs of a load and the number of multiprocessors with it.
+    fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
+        let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
+        let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));
+        loads.sort_unstable();
+        let mut split = None;
+        for (load, count) in &mut *loads {
+            if rest == 0 {
+                *load = more(*load, rows);
+                continue;
+            }
+            if rest < *count {
+                split = Some((more(*load, rows), *count - rest));
+                *count = rest;
+            }
+            *load = more(*load, rows + 1);
+            rest -= *count;
+        }
+        loads.extend(split);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(fit: Fit, groups: u32) -> Resident {
+        Resident::new(Ticket { stream: StreamId::next(), number: 1 }, fit, groups)
+    }
+
+    #[test]
+    fn free_residency_is_counted_per_multiprocessor() {
+        let (small, large) = (Fit { each: 16, processors: 4 }, Fit { each: 3, processors: 4 });
+        let beside = |groups: u32| small.beside(&[resident(small, groups)]);
+        assert_eq!((small.most(), small.beside(&[]), [1, 4, 5, 64, 65].map(beside)), (64, 64, [63, 60, 59, 0, 0]));
+        assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
+        assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
+        assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
+        let [two, one] = [resident(large, 2), resident(small, 1)];
+        assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
+        assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
+        let odd = Fit { each: u32::MAX, processors: u32::MAX };
+        assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
+        let none = Fit { each: 0, processors: 0 };
+        assert_eq!(none.beside(&[resident(none, 1)]), 0);
     }
 }

@@ -1,0 +1,232 @@
+//! [`Inner`]: the state of a backend, which the backend shares with its watch thread.
+//!
+//! # Fields
+//!
+//! | field | contents | written by |
+//! |---|---|---|
+//! | `devices`, `opening` | a device from its first use until the end of the backend; `opening` serialises that first use | `inner.rs` |
+//! | `streams`, `closing`, `ended` | see below | `inner.rs` |
+//! | `ranges`, `budget` | live memory, and the pinned bytes of it | `memory.rs`, `interop.rs` |
+//! | `deferred`, `watch` | freed blocks in use and kept values; the thread that polls for them | `deferred.rs` |
+//! | `modules`, `launching` | images loaded per device; which launches must take a lock | `launch.rs` |
+//! | `timing_events` | timed events by ticket | `event.rs` |
+//! | `cudarc` | one stream of each context that cudarc has | `interop.rs` |
+//! | `counts` | counters, without a relation to each other | every file |
+//!
+//! # Streams
+//!
+//! | state | `streams` | `closing` | `ended` |
+//! |---|---|---|---|
+//! | open | listed | - | - |
+//! | closed, with incomplete work | listed, so that tickets can be waited for | counted | - |
+//! | complete | - | - | listed while failures are unreported, at most 64 streams |
+//!
+//! [`tidy`](Inner::tidy) moves complete streams on, if `closing` is not 0. It adds a stream to `ended` while the lock of `streams` is held: a waiter finds it in
+//! one of the two. A ticket of a stream in neither is complete.
+//!
+//! # Order of locks
+//!
+//! A thread takes them from left to right, and may omit any:
+//!
+//! `Device::occupancy`, an image's `loading` → `launching` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
+//! lists of a device.
+//!
+//! No lock is held while a value of the caller is dropped: its drop may call this backend.
+//!
+//! # Closing
+//!
+//! [`close`](Inner::close) waits for the kernels for [`CLOSE_TIMEOUT`], and then for other work. If that succeeds, modules, timed events and then devices are
+//! released. Else they are leaked, because releasing them would wait for the kernel, and pending frees are leaked with them.
+
+use core::mem::{self, ManuallyDrop};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::vec::Vec;
+
+use cudarc::driver::CudaStream;
+
+use super::Settings;
+use super::deferred::{Deferred, Watch};
+use super::device::Device;
+use super::driver::{self, Calls, Driver};
+use super::event::TimingEvents;
+use super::launch::{Launching, Modules};
+use super::lookup::{Numbered, Ranges};
+use super::memory::Owner;
+use super::queue::Queue;
+use crate::backend::counters::Counts;
+use crate::backend::failures::Ended;
+use crate::backend::host::pinned::Budget;
+use crate::backend::{StreamId, Ticket, Uses};
+use crate::{Error, Result};
+
+/// A kernel that runs longer when the backend is closed is abandoned.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(super) struct Inner {
+    pub id: u64,
+    pub driver: Driver,
+    settings: Settings,
+    devices: Vec<OnceLock<Arc<Device>>>,
+    opening: Mutex<()>,
+    pub ranges: Ranges<Owner>,
+    pub budget: Budget,
+    streams: Numbered<StreamId, Queue>,
+    closing: AtomicUsize,
+    ended: Ended<Queue>,
+    pub modules: Modules,
+    pub launching: Launching,
+    pub timing_events: TimingEvents,
+    pub deferred: Deferred,
+    pub watch: Watch,
+    pub counts: Arc<Counts>,
+    /// Dropped with the backend, but not while a kernel runs: the drop waits for it.
+    pub cudarc: Mutex<BTreeMap<u32, ManuallyDrop<Arc<CudaStream>>>>,
+}
+
+impl Inner {
+    pub fn new(driver: Driver, settings: Settings, devices: u32) -> Self {
+        Self {
+            id: crate::backend::next_id(),
+            driver,
+            settings,
+            devices: (0..devices).map(|_| OnceLock::new()).collect(),
+            opening: Mutex::default(),
+            ranges: Ranges::default(),
+            budget: Budget::new(settings.pinned_budget),
+            streams: Numbered::default(),
+            closing: AtomicUsize::new(0),
+            ended: Ended::default(),
+            modules: Modules::default(),
+            launching: Launching::default(),
+            timing_events: TimingEvents::default(),
+            deferred: Deferred::default(),
+            watch: Watch::default(),
+            counts: Arc::default(),
+            cudarc: Mutex::default(),
+        }
+    }
+
+    pub fn calls(&self) -> &'static Calls {
+        self.driver.calls()
+    }
+
+    pub fn devices(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
+    /// Opens the device at its first use. A failure leaves it unopened, for the next use.
+    pub fn device(&self, ordinal: u32) -> Result<&Arc<Device>> {
+        let none = || Error::NoDevice { asked: ordinal, devices: self.devices() };
+        let slot = self.devices.get(ordinal as usize).ok_or_else(none)?;
+        if let Some(device) = slot.get() {
+            return Ok(device);
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.get().is_none() {
+            let _ = slot.set(Device::open(&self.driver, ordinal, &self.settings)?);
+        }
+        slot.get().ok_or_else(none)
+    }
+
+    pub fn is_open(&self, ordinal: u32) -> bool {
+        self.devices.get(ordinal as usize).is_some_and(|slot| slot.get().is_some())
+    }
+
+    /// Adds a stream to the table.
+    pub fn list(&self, queue: Queue) -> StreamId {
+        let id = StreamId::next();
+        self.streams.insert(id, Arc::new(queue));
+        self.counts.streams.fetch_add(1, Relaxed);
+        id
+    }
+
+    /// Returns a stream that is open, or closed with incomplete work.
+    pub fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
+        if driver::is_forked() {
+            return None;
+        }
+        self.streams.get(id)
+    }
+
+    /// Like [`listed`](Self::listed), and also a complete stream with unreported failures.
+    pub fn listed_or_ended(&self, id: StreamId) -> Option<Arc<Queue>> {
+        self.listed(id).or_else(|| (!driver::is_forked()).then(|| self.ended.get(id)).flatten())
+    }
+
+    /// Like [`listed`](Self::listed), for a new operation.
+    pub fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
+        driver::check_callable("cuCtxGetCurrent")?;
+        self.streams.get(id).ok_or_else(|| Error::Closed { what: "stream" })
+    }
+
+    pub fn queues(&self) -> Vec<Arc<Queue>> {
+        self.streams.all()
+    }
+
+    pub fn close_queue(&self, queue: &Queue) {
+        if queue.close() {
+            self.closing.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// An unlisted stream has executed everything.
+    pub fn is_complete(&self, ticket: Ticket) -> bool {
+        self.listed(ticket.stream).is_none_or(|queue| queue.is_complete(ticket.number))
+    }
+
+    pub fn are_complete(&self, uses: &Uses) -> bool {
+        uses.iter().all(|ticket| self.is_complete(ticket))
+    }
+
+    pub fn has_kernels(&self) -> bool {
+        self.queues().iter().any(|queue| queue.has_kernels())
+    }
+
+    /// Returns the failures of complete streams that no waiter has got.
+    pub fn unreported_of_ended(&self) -> u64 {
+        self.ended.unreported()
+    }
+
+    /// Removes complete streams, then drains pending frees.
+    pub fn tidy(&self) {
+        if driver::is_forked() {
+            return;
+        }
+        if self.closing.load(Relaxed) > 0 {
+            self.streams.take(Queue::is_ended, |id, queue| {
+                self.closing.fetch_sub(1, Relaxed);
+                queue.finish();
+                self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
+            });
+        }
+        self.deferred.drain(self);
+    }
+
+    /// Ends the backend, once, in a process that may call the driver.
+    pub fn close(&self) {
+        self.watch.end();
+        self.queues().iter().for_each(|queue| self.close_queue(queue));
+        // Without the streams that were complete when they were closed.
+        let queues = self.queues();
+        let kernels_ended = queues.iter().all(|queue| queue.kernels_end_within(CLOSE_TIMEOUT));
+        let is_complete = kernels_ended && queues.iter().all(|queue| queue.wait_for_all());
+        self.tidy();
+        if is_complete {
+            let opened = mem::take(&mut *self.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
+            opened.into_values().map(ManuallyDrop::into_inner).for_each(drop);
+        }
+        for device in self.devices.iter().filter_map(OnceLock::get) {
+            if is_complete {
+                let _bound = device.bind();
+                self.unload_all(device);
+                self.timing_events.destroy(device);
+            } else {
+                device.leave();
+            }
+        }
+    }
+}
