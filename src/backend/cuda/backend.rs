@@ -123,7 +123,7 @@ impl CudaBackend {
     pub fn trim(&self, device: u32) -> Result<()> {
         let home = self.inner.device(device)?;
         let _bound = home.bind()?;
-        let _alone = self.inner.alone();
+        let _no_launches = self.inner.block_launches();
         if self.inner.has_kernels() {
             return Err(Error::Busy { what: "a kernel is running, and releasing memory of the pool may wait for it" });
         }
@@ -145,7 +145,8 @@ impl fmt::Debug for CudaBackend {
     }
 }
 
-// SAFETY: the driver and the pool return each block once until freed. `give` checks size and alignment and zeroes what the host reads;
+// SAFETY: each block comes from an allocator (the driver, its pool or Rust's) that returns no live memory twice. `Inner::allocate` checks size and alignment,
+// and zeroes memory that the host reads. `Deferred` frees a block after its uses. The operations of a stream execute in the order of the driver's stream.
 // `Deferred` frees after the uses; streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
@@ -165,7 +166,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
-        self.inner.able(device)
+        self.inner.capabilities_of(device)
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
@@ -178,7 +179,7 @@ unsafe impl Backend for CudaBackend {
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         driver::check_not_forked("cuMemAlloc_v2")?;
         self.inner.tidy();
-        self.inner.give(request, on)
+        self.inner.allocate(request, on)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
@@ -192,13 +193,13 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.copy_at_once(copy) }
+        // SAFETY: the contract is the same: both ends have all bytes, without overlap, and are not used otherwise until this returns.
+        unsafe { self.inner.copy_now(copy) }
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.fill_at_once(fill) }
+        // SAFETY: the contract is the same: the target has all elements, exclusively until this returns.
+        unsafe { self.inner.fill_now(fill) }
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
@@ -214,27 +215,27 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same: that of `copy_now`, until the copy is executed.
         unsafe { self.inner.copy_queued(copy, on) }
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same: that of `fill_now`, until the fill is executed.
         unsafe { self.inner.fill_queued(fill, on) }
     }
 
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.publish_at_once(word, value) }
+        // SAFETY: the contract is the same: the word has 8 bytes, which others access only as a word until this returns.
+        unsafe { self.inner.publish_now(word, value) }
     }
 
     unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.copy_and_publish_at_once(copies, word, value) }
+        // SAFETY: the contract is the same: that of `copy_now` for each copy, and of `publish_now` for the word.
+        unsafe { self.inner.copy_and_publish_now(copies, word, value) }
     }
 
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same: that of `publish_now`, until the store is executed, and `since` is of this stream.
         unsafe { self.inner.publish_queued(word, value, since.number, on) }
     }
 
@@ -244,7 +245,7 @@ unsafe impl Backend for CudaBackend {
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
         let length = if other.may_be_unbounded() { Length::Wait } else { Length::Bytes(0) };
         let wait = |stream| {
-            // SAFETY: both are live.
+            // SAFETY: the stream lives as long as `queue`. The event lives as long as this reference, and is not recorded again while it exists.
             unsafe { self.inner.calls().cuStreamWaitEvent(stream, event.handle(), 0) }
         };
         queue.push(length, None, |op| op.call(wait)).map(drop)
@@ -300,7 +301,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract is the same: all memory that the kernel accesses is valid until it is complete.
         unsafe { self.inner.launch_queued(launch, on) }
     }
 
@@ -312,7 +313,7 @@ unsafe impl Backend for CudaBackend {
         let beyond = beyond.filter(|_| !driver::is_forked());
         self.inner.deferred.keep(&self.inner, uses, beyond, value);
         self.inner.tidy();
-        self.inner.watch();
+        self.inner.start_watch();
     }
 
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
@@ -344,7 +345,7 @@ unsafe impl Backend for CudaBackend {
 
     fn free_deferred(&self) {
         self.inner.tidy();
-        while !driver::is_forked() && self.inner.deferred.is_giving_back() {
+        while !driver::is_forked() && self.inner.deferred.is_freeing() {
             thread::yield_now();
         }
     }
@@ -354,7 +355,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {
-        self.inner.host_may_touch(self.inner.device(block.device)?)
+        self.inner.check_host_access(self.inner.device(block.device)?)
     }
 
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {

@@ -1,4 +1,4 @@
-//! Copies and published words, blocking and queued, and what an operation adds to the counters ([`CompletionCount`]).
+//! Copies and published words, blocking and queued. [`CompletionCount`]: the counters of an operation.
 //!
 //! # Copies
 //!
@@ -8,11 +8,11 @@
 //! | [`Route`] | blocking copy | queued copy |
 //! |---|---|---|
 //! | host to host | by this thread | by a host function: the driver's own copy blocks the caller |
-//! | host to device, device to host | by the driver, on a lane | by the driver; of pageable memory, staged |
-//! | within a device, between devices | by the driver, on a lane | by the driver |
+//! | host to device, device to host | by the driver, on an internal stream | by the driver; of pageable memory, staged |
+//! | within a device, between devices | by the driver, on an internal stream | by the driver |
 //!
-//! A blocking copy of one aligned word goes through the lane's pinned word: this thread then accesses the host's memory with one atomic load or store, and
-//! others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to pageable memory
+//! A blocking copy of an aligned word goes through the pinned word of the internal stream: this thread then accesses the host's memory with one atomic load
+//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to pageable memory
 //! blocks.
 //!
 //! # Staged copies
@@ -66,7 +66,7 @@ impl Ends {
         [&self.to, &self.from].iter().any(|end| end.location == MemoryLocation::Host)
     }
 
-    fn done(&self, bytes: u64) -> CompletionCount {
+    fn completion_count(&self, bytes: u64) -> CompletionCount {
         CompletionCount::copy(self.route, self.is_pageable(), bytes)
     }
 }
@@ -85,19 +85,19 @@ impl Inner {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        let route = match (self.is_far(&from)?, self.is_far(&to)?) {
+        let route = match (self.is_driver_only(&from)?, self.is_driver_only(&to)?) {
             (false, false) => Route::Host,
-            (false, true) => Route::Up,
-            (true, false) => Route::Down,
+            (false, true) => Route::Upload,
+            (true, false) => Route::Download,
             (true, true) if from.device == to.device => Route::Device,
-            (true, true) if self.reach_each_other(from.device, to.device) => Route::Peer,
+            (true, true) if self.have_peer_access(from.device, to.device) => Route::Peer,
             (true, true) => Route::Staged,
         };
         Ok(Ends { to, from, route })
     }
 
     /// True if only the driver may access the memory.
-    pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
+    pub(super) fn is_driver_only(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,
             MemoryLocation::Unified => !self.device(found.device)?.facts.concurrent_managed_access,
@@ -105,15 +105,21 @@ impl Inner {
         })
     }
 
-    fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
+    /// Makes the driver call for a route.
+    ///
+    /// # Safety
+    ///
+    /// Until the copy is complete, both ends have `bytes` bytes, without overlap, and nothing else writes the source or accesses the target.
+    unsafe fn call_driver(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, route } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
-        // SAFETY: both ends live for this many bytes until complete: found, or the caller's promise. A host end has its host address.
+        // SAFETY: both ends have this many bytes until the copy is complete: the caller's promise. Only the driver dereferences device addresses; a host end
+        // has its host address.
         unsafe {
             match route {
-                Route::Host | Route::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
-                Route::Down => calls.cuMemcpyDtoHAsync_v2(to.place.as_ptr().cast(), source, bytes, stream),
+                Route::Host | Route::Upload => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
+                Route::Download => calls.cuMemcpyDtoHAsync_v2(to.place.as_ptr().cast(), source, bytes, stream),
                 Route::Device => calls.cuMemcpyDtoDAsync_v2(target, source, bytes, stream),
                 Route::Peer | Route::Staged => {
                     let [to, from] = [self.device(to.device)?.context(), self.device(from.device)?.context()];
@@ -126,40 +132,51 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::copy_now`.
-    pub(super) unsafe fn copy_at_once(&self, copy: &Copy) -> Result<()> {
+    pub(super) unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
         driver::check_not_forked("cuMemcpyHtoDAsync_v2")?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
         let word = is_word(address(&ends.to), address(&ends.from), copy.bytes);
         match ends.route {
             Route::Host => {
-                drain();
-                // SAFETY: this many bytes: checked, or promised. No overlap, no access but as one word: the caller's promise.
+                drain_stores();
+                // SAFETY: both ends have this many bytes: `ends` found them in live ranges, or the caller promises it for its pageable memory. The caller
+                // also promises that they do not overlap, and that others access at most one aligned word, as a word.
                 unsafe { moved(ends.to.place, ends.from.place, bytes) };
-                drain();
+                drain_stores();
             }
-            Route::Up if word => self.device(ends.to.device)?.now(|lane| {
-                // SAFETY: the caller's promise; this thread's word.
-                unsafe { moved(lane.word().cast(), ends.from.place, bytes) };
-                // SAFETY: a live device word; the lane's lives until synchronised.
-                unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word().as_ptr().cast(), bytes, lane.stream()) }
+            Route::Upload if word => self.device(ends.to.device)?.run_and_wait(|internal| {
+                // SAFETY: the source is one aligned word, which the caller promises to be readable and, as a word, writable. The stream's word is exclusive
+                // to this call.
+                unsafe { moved(internal.word().cast(), ends.from.place, bytes) };
+                // SAFETY: the target is a word of a live range. The source, the stream's word, is exclusive to this call until `run_and_wait` has
+                // synchronised the stream.
+                unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), internal.word().as_ptr().cast(), bytes, internal.stream()) }
             })?,
-            Route::Down if word => self.device(ends.from.device)?.now(|lane| {
-                // SAFETY: as above.
-                unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
-                // SAFETY: the lane's own stream.
-                unsafe { self.calls().cuStreamSynchronize(lane.stream()) }?;
-                // SAFETY: the caller's promise; this thread's word, already written.
-                unsafe { moved(ends.to.place, lane.word().cast(), bytes) };
+            Route::Download if word => self.device(ends.from.device)?.run_and_wait(|internal| {
+                // SAFETY: the source is a word of a live range. The target, the stream's word, is exclusive to this call until `run_and_wait` has
+                // synchronised the stream.
+                unsafe {
+                    self.calls().cuMemcpyDtoHAsync_v2(internal.word().as_ptr().cast(), address(&ends.from), bytes, internal.stream())
+                }?;
+                // SAFETY: the stream is held by this call.
+                unsafe { self.calls().cuStreamSynchronize(internal.stream()) }?;
+                // SAFETY: the target is one aligned word, which the caller promises to be writable. The driver has written the stream's word, since the
+                // stream is synchronised.
+                unsafe { moved(ends.to.place, internal.word().cast(), bytes) };
                 Ok(())
             })?,
             _ => {
-                let home = self.device(if ends.route == Route::Up { ends.to.device } else { ends.from.device })?;
-                home.now(|lane| self.issue(&ends, bytes, home, lane.stream()))?;
+                let home = self.device(if ends.route == Route::Upload { ends.to.device } else { ends.from.device })?;
+                home.run_and_wait(|internal| {
+                    // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises exclusive access
+                    // until this returns, and `run_and_wait` returns when the copy is complete.
+                    unsafe { self.call_driver(&ends, bytes, home, internal.stream()) }
+                })?;
             }
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
-        ends.done(copy.bytes).count(&self.counts);
+        ends.completion_count(copy.bytes).count(&self.counts);
         Ok(())
     }
 
@@ -170,18 +187,22 @@ impl Inner {
         let queue = self.stream(on)?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
-        self.write_queued(&queue, on, (copy.to, &ends.to, copy.bytes), ends.done(copy.bytes), |op| {
+        self.write_queued(&queue, on, (copy.to, &ends.to, copy.bytes), ends.completion_count(copy.bytes), |op| {
             let calls = queue.device.calls;
             let by_host = ends.route == Route::Host || ends.is_pageable();
             if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.route == Route::Host && ends.is_pageable()) {
-                return op.call(|stream| self.issue(&ends, bytes, &queue.device, stream));
+                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises exclusive access
+                // until the copy is executed.
+                return op.call(|stream| unsafe { self.call_driver(&ends, bytes, &queue.device, stream) });
             }
-            let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
+            let (to, from) = (HostAddress(ends.to.place), HostAddress(ends.from.place));
             if ends.route == Route::Host {
-                // SAFETY: as in `copy_at_once`, until complete.
+                // SAFETY: both ends have this many bytes without overlap: `ends` found them, or the caller promises it for its pageable memory, until the
+                // copy is executed. The queue runs no host function of a complete operation.
                 return self.host(op, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
             }
-            self.copy_staged(op, &queue, &ends, bytes)
+            // SAFETY: one end was found in a live range, and the caller promises the bytes of the other, exclusively, until the copy is executed.
+            unsafe { self.copy_staged(op, &queue, &ends, bytes) }
         })
     }
 
@@ -208,12 +229,12 @@ impl Inner {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Spot(NonNull<u8>);
+pub(super) struct HostAddress(NonNull<u8>);
 
-// SAFETY: only a number; each dereference has its own argument.
-unsafe impl Send for Spot {}
+// SAFETY: the address alone is sent. Each access to its memory has its own argument.
+unsafe impl Send for HostAddress {}
 
-impl Spot {
+impl HostAddress {
     pub const fn new(place: NonNull<u8>) -> Self {
         Self(place)
     }
@@ -224,8 +245,8 @@ impl Spot {
 }
 
 /// Orders stores to write-combined memory, which a release store does not.
-pub(super) fn drain() {
-    // SAFETY: always present on this architecture.
+pub(super) fn drain_stores() {
+    // SAFETY: each x86-64 processor has this instruction, which accesses no memory.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::x86_64::_mm_sfence();
@@ -256,7 +277,12 @@ impl Stager {
 }
 
 impl Inner {
-    fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
+    /// Queues a copy from or to pageable memory, part by part.
+    ///
+    /// # Safety
+    ///
+    /// Until the operation is complete, both ends have `bytes` bytes, without overlap, and nothing else writes the source or accesses the target.
+    unsafe fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
         let stager = if bytes > STAGING { op.stager() } else { None };
         let (own, caller) = (op.staging()?, queue.handle());
         let (other, functions) = stager.as_ref().map_or((own, caller), |stager| (stager.staging.place(), stager.stream()));
@@ -265,11 +291,12 @@ impl Inner {
             None => Ok(()),
         };
         let wait = |op: &mut OpBuilder<'_>, event: usize, on| match &stager {
-            // SAFETY: both are live. Recording the event again does not change what this call waits for.
+            // SAFETY: the operation keeps the stager, and the queue lives during the call, so both streams and the event are live. A later record of the
+            // event does not change what this call waits for.
             Some(stager) => op.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
             None => Ok(()),
         };
-        let up = ends.route == Route::Up;
+        let up = ends.route == Route::Upload;
         let (first, second) = if up { (functions, caller) } else { (caller, functions) };
         let mut index = 0;
         if up {
@@ -281,11 +308,17 @@ impl Inner {
             let begin = index * STAGING;
             let len = STAGING.min(bytes - begin);
             let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
-            let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
+            let job = if up { [staging, from.place] } else { [to.place, staging] }.map(HostAddress::new);
             *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
-            let copy = |op: &mut OpBuilder<'_>| op.call(|_| self.issue(&Ends { to, from, route: ends.route }, len, &queue.device, caller));
+            let copy = |op: &mut OpBuilder<'_>| {
+                let ends = Ends { to, from, route: ends.route };
+                // SAFETY: the device's end is part of the operation's, exclusive until it is complete: the caller's promise. The waits make the staging exclusive
+                // to this part.
+                op.call(|_| unsafe { self.call_driver(&ends, len, &queue.device, caller) })
+            };
             let function = |op: &mut OpBuilder<'_>| {
-                // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
+                // SAFETY: the caller of `copy_staged` promises the pageable bytes until the operation is complete, and the queue runs no host function after
+                // that. The waits above make the staging exclusive to this part.
                 self.host(op, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
             };
             if index >= FILLED {
@@ -319,7 +352,7 @@ fn part(found: &Found, begin: usize) -> Found {
 const WITH_BARRIER: u32 = 0;
 
 impl Inner {
-    fn word(&self, word: Place) -> Result<Found> {
+    fn find_word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;
         aligned(address(&found), bytes, bytes)?;
@@ -329,25 +362,33 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::publish_now`.
-    pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
+    pub(super) unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
         driver::check_not_forked("cuStreamWriteValue64_v2")?;
-        let found = self.word(word)?;
-        if self.is_far(&found)? {
+        let found = self.find_word(word)?;
+        if self.is_driver_only(&found)? {
             let home = self.device(found.device)?;
-            home.now(|lane| {
+            home.run_and_wait(|internal| {
                 if home.facts.writes_words && found.location != MemoryLocation::Unified {
-                    // SAFETY: a live, aligned device word: checked, and the caller's promise.
-                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) };
+                    // SAFETY: `find_word` found the word in a live range, and checked its alignment. It is memory of this device.
+                    return unsafe { home.calls.cuStreamWriteValue64_v2(internal.stream(), device_address(&found), value, WITH_BARRIER) };
                 }
-                // SAFETY: the lane's own word.
-                unsafe { lane.word().write(value) };
-                // SAFETY: as above; synchronised before another thread uses the lane.
+                // SAFETY: the stream's word is exclusive to this call.
+                unsafe { internal.word().write(value) };
+                // SAFETY: `find_word` found the target in a live range, and checked its alignment. The source, the stream's word, is exclusive to this call
+                // until `run_and_wait` has synchronised the stream.
                 unsafe {
-                    home.calls.cuMemcpyHtoDAsync_v2(device_address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
+                    home.calls.cuMemcpyHtoDAsync_v2(
+                        device_address(&found),
+                        internal.word().as_ptr().cast(),
+                        size_of::<u64>(),
+                        internal.stream(),
+                    )
                 }
             })?;
         } else {
-            store(Spot::new(found.place), value);
+            // SAFETY: `find_word` checked the alignment, and found the word in a live range that the host may access; or the caller promises it for its pageable
+            // memory. The caller also promises that others access it as a word.
+            unsafe { store_word(HostAddress::new(found.place), value) };
         }
         CompletionCount::PUBLICATION.count(&self.counts);
         Ok(())
@@ -358,8 +399,8 @@ impl Inner {
     /// As `Backend::publish`.
     pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
-        let found = self.word(word)?;
-        let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
+        let found = self.find_word(word)?;
+        let (bytes, is_driver_only) = (size_of::<u64>(), self.is_driver_only(&found)?);
         let since = Some(Ticket { stream: on, number: since });
         let number = queue.push_bound(
             &queue.device.bind()?,
@@ -370,20 +411,24 @@ impl Inner {
             |op| {
                 let device = &queue.device;
                 let is_managed = found.location == MemoryLocation::Unified;
-                if found.location == MemoryLocation::Host || is_managed && !is_far {
-                    let spot = Spot::new(found.place);
-                    return self.host(op, queue.handle(), move || store(spot, value));
+                if found.location == MemoryLocation::Host || is_managed && !is_driver_only {
+                    let address = HostAddress::new(found.place);
+                    // SAFETY: `find_word` checked the alignment. The caller promises that the word lives until the store is executed, and that others access it as a
+                    // word. The queue runs no host function of a complete operation.
+                    return self.host(op, queue.handle(), move || unsafe { store_word(address, value) });
                 }
                 if device.facts.writes_words && !is_managed {
-                    // SAFETY: a live, aligned word that the device sees: checked, and the caller's promise.
+                    // SAFETY: `find_word` found the word in a live range that the device can access, and checked its alignment. The caller promises that it
+                    // lives until the store is executed.
                     return op.call(|stream| unsafe {
                         device.calls.cuStreamWriteValue64_v2(stream, device_address(&found), value, WITH_BARRIER)
                     });
                 }
                 let own = op.word()?;
-                // SAFETY: the operation's own word.
+                // SAFETY: the operation's word is exclusive to it until it is complete.
                 unsafe { own.write(value) };
-                // SAFETY: as above, until it is complete.
+                // SAFETY: `find_word` found the target in a live range that the device can access, and the caller promises that it lives until the store is
+                // executed. The source is the operation's word.
                 op.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
             },
         )?;
@@ -393,51 +438,54 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::copy_and_publish_now`.
-    pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+    pub(super) unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         driver::check_not_forked("cuStreamWriteValue64_v2")?;
-        let found = self.word(word)?;
+        let found = self.find_word(word)?;
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
         }
-        // Needs the lane's own word.
-        let is_alike = |(ends, bytes): &(Ends, u64)| {
+        // A copy of one word needs the word of the internal stream, and several copies would share it.
+        let is_ordered = |(ends, bytes): &(Ends, u64)| {
             let is_home = match ends.route {
-                Route::Up => ends.to.device == found.device,
-                Route::Down => ends.from.device == found.device,
+                Route::Upload => ends.to.device == found.device,
+                Route::Download => ends.from.device == found.device,
                 _ => false,
             };
             is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
         };
-        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_alike));
+        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_ordered));
         let Some(home) = in_order else {
             for copy in copies {
-                // SAFETY: the caller's promise.
-                unsafe { self.copy_at_once(copy) }?;
+                // SAFETY: the caller promises for each copy kind `copy_now` requires.
+                unsafe { self.copy_now(copy) }?;
             }
-            // SAFETY: the caller's promise.
-            return unsafe { self.publish_at_once(word, value) };
+            // SAFETY: the caller promises for the word kind `publish_now` requires.
+            return unsafe { self.publish_now(word, value) };
         };
-        home.now(|lane| {
+        home.run_and_wait(|internal| {
             for (ends, bytes) in ends.iter().flatten() {
-                self.issue(ends, *bytes as usize, home, lane.stream())?;
+                // SAFETY: as `copy_now` requires it of each copy, until this returns: the caller's promise. `run_and_wait` returns when the copies are complete.
+                unsafe { self.call_driver(ends, *bytes as usize, home, internal.stream()) }?;
             }
-            // SAFETY: as in `publish_at_once`.
-            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
+            // SAFETY: `find_word` found the word in a live range, and checked its alignment. It is memory of `home`.
+            unsafe { home.calls.cuStreamWriteValue64_v2(internal.stream(), device_address(&found), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
-        ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
+        ends.iter().flatten().for_each(|(ends, bytes)| ends.completion_count(*bytes).count(&self.counts));
         CompletionCount::PUBLICATION.count(&self.counts);
         Ok(())
     }
 }
 
-/// The caller checked that the word is live and aligned; others access it as a word.
-fn store(spot: Spot, value: u64) {
-    drain();
-    // SAFETY: see the function's comment.
-    let word = unsafe { AtomicU64::from_ptr(spot.get().as_ptr().cast()) };
+/// # Safety
+///
+/// The word is live and aligned, and others access it as a word.
+unsafe fn store_word(address: HostAddress, value: u64) {
+    drain_stores();
+    // SAFETY: the word is live and aligned, and others access it as a word: the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(address.get().as_ptr().cast()) };
     // SYNC POINT: published. Pairs with every acquire load of that word.
     word.store(value, Release);
 }
@@ -445,8 +493,8 @@ fn store(spot: Spot, value: u64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Host,
-    Up,
-    Down,
+    Upload,
+    Download,
     Device,
     /// With peer access.
     Peer,
@@ -457,12 +505,12 @@ enum Route {
 /// Two words, passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompletionCount {
-    what: What,
+    kind: Kind,
     bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Kind {
     HostCopy,
     Upload,
     UploadOfPageable,
@@ -478,61 +526,61 @@ enum What {
 }
 
 impl CompletionCount {
-    const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
+    const PUBLICATION: Self = Self { kind: Kind::Publication, bytes: 0 };
 
     const fn copy(route: Route, is_pageable: bool, bytes: u64) -> Self {
-        let what = match (route, is_pageable) {
-            (Route::Host, _) => What::HostCopy,
-            (Route::Up, false) => What::Upload,
-            (Route::Up, true) => What::UploadOfPageable,
-            (Route::Down, false) => What::Download,
-            (Route::Down, true) => What::DownloadToPageable,
-            (Route::Device, _) => What::DeviceCopy,
-            (Route::Peer, _) => What::PeerCopy,
-            (Route::Staged, _) => What::StagedCopy,
+        let kind = match (route, is_pageable) {
+            (Route::Host, _) => Kind::HostCopy,
+            (Route::Upload, false) => Kind::Upload,
+            (Route::Upload, true) => Kind::UploadOfPageable,
+            (Route::Download, false) => Kind::Download,
+            (Route::Download, true) => Kind::DownloadToPageable,
+            (Route::Device, _) => Kind::DeviceCopy,
+            (Route::Peer, _) => Kind::PeerCopy,
+            (Route::Staged, _) => Kind::StagedCopy,
         };
-        Self { what, bytes }
+        Self { kind, bytes }
     }
 
     pub const fn fill(bytes: u64) -> Self {
-        Self { what: What::Fill, bytes }
+        Self { kind: Kind::Fill, bytes }
     }
 
     pub const fn free(bytes: u64) -> Self {
-        Self { what: What::Free, bytes }
+        Self { kind: Kind::Free, bytes }
     }
 
     pub const fn is_free(self) -> bool {
-        matches!(self.what, What::Free)
+        matches!(self.kind, Kind::Free)
     }
 
     pub const fn prefetch(bytes: u64) -> Self {
-        Self { what: What::Prefetch, bytes }
+        Self { kind: Kind::Prefetch, bytes }
     }
 
     pub fn count(self, counts: &Counts) {
-        let counted = match self.what {
-            What::HostCopy => &counts.host_copies,
-            What::Upload => &counts.uploads[0],
-            What::UploadOfPageable => &counts.uploads[1],
-            What::Download => &counts.downloads[0],
-            What::DownloadToPageable => &counts.downloads[1],
-            What::DeviceCopy => &counts.device_copies,
-            What::PeerCopy => &counts.peer_copies,
-            What::StagedCopy => {
+        let counted = match self.kind {
+            Kind::HostCopy => &counts.host_copies,
+            Kind::Upload => &counts.uploads[0],
+            Kind::UploadOfPageable => &counts.uploads[1],
+            Kind::Download => &counts.downloads[0],
+            Kind::DownloadToPageable => &counts.downloads[1],
+            Kind::DeviceCopy => &counts.device_copies,
+            Kind::PeerCopy => &counts.peer_copies,
+            Kind::StagedCopy => {
                 counts.downloads[0].add(self.bytes);
                 &counts.uploads[0]
             }
-            What::Fill => &counts.fills,
-            What::Publication => {
+            Kind::Fill => &counts.fills,
+            Kind::Publication => {
                 counts.publications.fetch_add(1, Relaxed);
                 return;
             }
-            What::Free => {
+            Kind::Free => {
                 counts.of(MemoryLocation::Device).freed(self.bytes);
                 return;
             }
-            What::Prefetch => &counts.prefetches,
+            Kind::Prefetch => &counts.prefetches,
         };
         counted.add(self.bytes);
     }

@@ -8,11 +8,11 @@
 //!
 //! # States
 //!
-//! | entry | list in [`Waiting`] | leaves the list when |
+//! | entry | list in [`Pending`] | leaves the list when |
 //! |---|---|---|
 //! | freed block | `blocks` | its uses are complete, and its free would not wait for a kernel |
-//! | block that a thread is freeing | `going` | the driver's free has returned |
-//! | kept value | `values` | its uses are complete, and no pending or going block contains the block that it is bound to (`beyond`) |
+//! | block that a thread is freeing | `freeing` | the driver's free has returned |
+//! | kept value | `values` | its uses are complete, and no block in `blocks` or `freeing` contains the start of its block (`bound_to`) |
 //! | value that a thread is dropping | `dropping`, if bound to a block | the drop has returned or panicked |
 //!
 //! `count` is the length of all lists, `Deferred::values` that of `values`. Both are written under the lock and read without it. `count` is written after
@@ -20,7 +20,7 @@
 //!
 //! # Order in `drain`
 //!
-//! 1. Under the lock, blocks that are due move to `going`. Two threads thus never free one block.
+//! 1. Under the lock, blocks that are due move to `freeing`. Two threads thus never free one block.
 //! 2. Without the lock, each is freed: the drop of an adopted owner may free further blocks. If a kernel was launched meanwhile, the block returns to `blocks`.
 //! 3. Values are chosen after the blocks, since they may be bound to a block that was just freed. Those bound to a block are dropped first: the drop of
 //!    another value may wait for them.
@@ -46,49 +46,49 @@ use crate::backend::{Block, Uses};
 
 #[derive(Default)]
 pub(super) struct Deferred {
-    waiting: Mutex<Waiting>,
+    pending: Mutex<Pending>,
     count: AtomicUsize,
     values: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Pending {
     blocks: Vec<(Uses, Block)>,
-    going: Vec<Range<u64>>,
+    freeing: Vec<Range<u64>>,
     values: Vec<Value>,
     dropping: Vec<Range<u64>>,
 }
 
 struct Value {
     uses: Uses,
-    beyond: Option<Range<u64>>,
+    bound_to: Option<Range<u64>>,
     value: Box<dyn Send>,
 }
 
 impl Deferred {
     /// The block is dead.
     pub fn free(&self, backend: &Inner, uses: &Uses, block: Block) -> Result<()> {
-        let given = if may_go(&block, backend, uses) {
-            let_go(&block, backend)
+        let freed = if is_due(&block, backend, uses) {
+            free_unless_kernel(&block, backend)
         } else {
             uses.only().filter(|last| backend.free_after(*last, &block)).map(|_| Ok(()))
         };
-        given.unwrap_or_else(|| {
-            let mut waiting = self.waiting();
-            waiting.blocks.push((*uses, block));
-            self.recount(&waiting);
+        freed.unwrap_or_else(|| {
+            let mut pending = self.pending();
+            pending.blocks.push((*uses, block));
+            self.recount(&pending);
             Ok(())
         })
     }
 
-    pub fn keep(&self, backend: &Inner, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
-        let beyond = beyond.map(Block::addresses);
-        if backend.are_complete(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
+    pub fn keep(&self, backend: &Inner, uses: &Uses, bound_to: Option<&Block>, value: Box<dyn Send>) {
+        let bound_to = bound_to.map(Block::addresses);
+        if backend.are_complete(uses) && bound_to.as_ref().is_none_or(|bound_to| !self.pending().has(bound_to.start)) {
             return drop(value);
         }
-        let mut waiting = self.waiting();
-        waiting.values.push(Value { uses: *uses, beyond, value });
-        self.recount(&waiting);
+        let mut pending = self.pending();
+        pending.values.push(Value { uses: *uses, bound_to, value });
+        self.recount(&pending);
     }
 
     /// Errors and panics are counted: they have no caller.
@@ -96,45 +96,45 @@ impl Deferred {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        let going: Vec<Block> = {
-            let mut waiting = self.waiting();
-            let Waiting { blocks, going, .. } = &mut *waiting;
-            let over: Vec<Block> = blocks.extract_if(.., |(uses, block)| may_go(block, backend, uses)).map(|(_, block)| block).collect();
-            going.extend(over.iter().map(Block::addresses));
-            over
+        let freeing: Vec<Block> = {
+            let mut pending = self.pending();
+            let Pending { blocks, freeing, .. } = &mut *pending;
+            let due: Vec<Block> = blocks.extract_if(.., |(uses, block)| is_due(block, backend, uses)).map(|(_, block)| block).collect();
+            freeing.extend(due.iter().map(Block::addresses));
+            due
         };
         // Outside the lock: a drop may free more blocks.
-        for block in going {
-            let given = caught(|| let_go(&block, backend));
-            let mut waiting = self.waiting();
-            strike(&mut waiting.going, &block.addresses());
-            match given {
+        for block in freeing {
+            let freed = caught(|| free_unless_kernel(&block, backend));
+            let mut pending = self.pending();
+            strike(&mut pending.freeing, &block.addresses());
+            match freed {
                 Some(Some(Ok(()))) => {}
-                Some(None) => waiting.blocks.push((Uses::NONE, block)),
+                Some(None) => pending.blocks.push((Uses::NONE, block)),
                 None | Some(Some(Err(_))) => drop(backend.counts.unreported.fetch_add(1, Relaxed)),
             }
         }
         let values: Vec<Value> = {
-            let mut waiting = self.waiting();
-            let mut values = mem::take(&mut waiting.values);
-            let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
-            let may_go = |value: &mut Value| backend.are_complete(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
-            let mut over: Vec<Value> = values.extract_if(.., may_go).collect();
+            let mut pending = self.pending();
+            let mut values = mem::take(&mut pending.values);
+            let is_gone = |bound_to: &Range<u64>| !pending.has(bound_to.start);
+            let is_due = |value: &mut Value| backend.are_complete(&value.uses) && value.bound_to.as_ref().is_none_or(is_gone);
+            let mut due: Vec<Value> = values.extract_if(.., is_due).collect();
             // The others may wait for them.
-            over.sort_by_key(|value| value.beyond.is_none());
-            waiting.values = values;
-            waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
-            self.recount(&waiting);
-            over
+            due.sort_by_key(|value| value.bound_to.is_none());
+            pending.values = values;
+            pending.dropping.extend(due.iter().filter_map(|value| value.bound_to.clone()));
+            self.recount(&pending);
+            due
         };
-        for Value { value, beyond, .. } in values {
+        for Value { value, bound_to, .. } in values {
             if caught(|| drop(value)).is_none() {
                 backend.counts.unreported.fetch_add(1, Relaxed);
             }
-            if let Some(beyond) = beyond {
-                let mut waiting = self.waiting();
-                strike(&mut waiting.dropping, &beyond);
-                self.recount(&waiting);
+            if let Some(bound_to) = bound_to {
+                let mut pending = self.pending();
+                strike(&mut pending.dropping, &bound_to);
+                self.recount(&pending);
             }
         }
     }
@@ -142,15 +142,15 @@ impl Deferred {
     /// A freed block around `part`, or a value bound to it, is pending. A value with incomplete uses is ignored: it may be bound to a later
     /// block.
     pub fn has(&self, backend: &Inner, part: &Block) -> bool {
-        let (waiting, address) = (self.waiting(), part.address());
-        let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
-        let is_kept = |value: &Value| value.beyond.as_ref().is_some_and(is_beyond) && backend.are_complete(&value.uses);
-        waiting.has(address) || waiting.dropping.iter().any(is_beyond) || waiting.values.iter().any(is_kept)
+        let (pending, address) = (self.pending(), part.address());
+        let is_within = |bound_to: &Range<u64>| bound_to.contains(&address);
+        let is_kept = |value: &Value| value.bound_to.as_ref().is_some_and(is_within) && backend.are_complete(&value.uses);
+        pending.has(address) || pending.dropping.iter().any(is_within) || pending.values.iter().any(is_kept)
     }
 
-    pub fn is_giving_back(&self) -> bool {
-        let waiting = self.waiting();
-        !(waiting.going.is_empty() && waiting.dropping.is_empty())
+    pub fn is_freeing(&self) -> bool {
+        let pending = self.pending();
+        !(pending.freeing.is_empty() && pending.dropping.is_empty())
     }
 
     pub fn len(&self) -> usize {
@@ -162,44 +162,44 @@ impl Deferred {
         self.values.load(SeqCst)
     }
 
-    fn recount(&self, waiting: &Waiting) {
-        let Waiting { blocks, going, values, dropping } = waiting;
-        self.count.store(blocks.len() + going.len() + values.len() + dropping.len(), Release);
+    fn recount(&self, pending: &Pending) {
+        let Pending { blocks, freeing, values, dropping } = pending;
+        self.count.store(blocks.len() + freeing.len() + values.len() + dropping.len(), Release);
         self.values.store(values.len(), SeqCst);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl Pending {
     fn has(&self, address: u64) -> bool {
-        self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
+        self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.freeing.iter().cloned()).any(|place| place.contains(&address))
     }
 }
 
 impl Inner {
     pub(super) fn defers_free(&self, block: &Block) -> bool {
-        waits(block, self) && self.has_kernels()
+        free_waits(block, self) && self.has_kernels()
     }
 }
 
-fn may_go(block: &Block, backend: &Inner, uses: &Uses) -> bool {
+fn is_due(block: &Block, backend: &Inner, uses: &Uses) -> bool {
     backend.are_complete(uses) && !backend.defers_free(block)
 }
 
 /// `None` if a kernel was launched meanwhile.
-fn let_go(block: &Block, backend: &Inner) -> Option<Result<()>> {
-    let alone = waits(block, backend).then(|| backend.alone());
-    if alone.is_some() && backend.has_kernels() {
+fn free_unless_kernel(block: &Block, backend: &Inner) -> Option<Result<()>> {
+    let no_launches = free_waits(block, backend).then(|| backend.block_launches());
+    if no_launches.is_some() && backend.has_kernels() {
         return None;
     }
     Some(backend.ranges.remove(block).map_or(Ok(()), |range| backend.release(range)))
 }
 
-fn waits(block: &Block, backend: &Inner) -> bool {
-    backend.ranges.read().owner(block).is_some_and(Owner::waits)
+fn free_waits(block: &Block, backend: &Inner) -> bool {
+    backend.ranges.read().owner(block).is_some_and(Owner::free_waits)
 }
 
 /// First and longest.
@@ -231,14 +231,14 @@ impl Watch {
 }
 
 impl Inner {
-    pub(super) fn watch(self: &Arc<Self>) {
+    pub(super) fn start_watch(self: &Arc<Self>) {
         let watch = &self.watch;
         if self.deferred.values() == 0 || watch.is_on.swap(true, SeqCst) {
             return;
         }
         let inner = Arc::clone(self);
         let mut thread = watch.thread();
-        match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || inner.look_on()) {
+        match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || inner.poll()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
                     // It is about to release the shared state, which the backend must hold last.
@@ -249,7 +249,7 @@ impl Inner {
         }
     }
 
-    fn look_on(&self) {
+    fn poll(&self) {
         let (mut pause, mut before) = (PAUSES[0], self.deferred.values());
         while !self.watch.is_ending.load(SeqCst) {
             self.tidy();

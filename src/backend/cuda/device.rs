@@ -1,7 +1,8 @@
 //! [`Device`]: one GPU, its primary context, its facts and peers, and the resources that its operations reuse.
 //!
 //! 1. The context is shared with the runtime API and cudarc: a call binds it ([`Device::bind`]), then restores the previous one.
-//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for a running kernel.
+//! 2. Blocking operations run on internal streams ([`InternalStream`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for
+//!    a running kernel.
 //! 3. If a kernel still runs at the drop, resources are leaked: freeing them would wait.
 //!
 //! # Resources
@@ -11,18 +12,18 @@
 //!
 //! | field | an entry is held by | invariant |
 //! |---|---|---|
-//! | `lanes` | one call of [`Device::now`] | [`LANES`] exist; an idle one has no pending work, unless the driver did not answer or the context is broken |
+//! | `internal_streams` | one call of [`Device::run_and_wait`] | an idle one has no pending work, unless the driver did not answer or the context is broken |
 //! | `streams` | one open queue | a queue returns its stream without pending work |
 //! | `stagers` | one queued copy | idle while the list has the only reference |
-//! | `stagings`, `words`, `events` | one queue, operation, lane or stager | an entry returns when it is dropped |
+//! | `stagings`, `words`, `events` | one queue, operation, internal stream or stager | an entry returns when it is dropped |
 //! | `peers` | - | the devices whose memory this one may access; its lock is held while the driver's state changes too |
-//! | `local` | - | the largest local memory per thread of any launched kernel; the driver keeps that much allocated |
+//! | `local_bytes` | - | the largest local memory per thread of any launched kernel; the driver keeps that much allocated |
 //!
 //! # Order of steps
 //!
-//! [`Device::open`] retains the context, then creates pool, lanes, stagers and streams in it, then uses each of the driver's lazily loaded kernels once on a
-//! lane. A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
-//! context. [`Device::now`] returns only after its calls are complete, since they use the caller's memory, even if one of them failed.
+//! [`Device::open`] retains the context, then creates pool, internal streams, stagers and streams in it, then uses each of the driver's lazily loaded kernels once.
+//! A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
+//! context. [`Device::run_and_wait`] returns only after its calls are complete, since they use the caller's memory, even if one of them failed.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -49,12 +50,12 @@ const NON_BLOCKING: u32 = 1;
 /// Failed queries in a row before the driver's error is returned.
 pub(super) const TRIES: u32 = 1000;
 /// Two per copy engine, of which a device usually has two.
-const LANES: usize = 4;
+const INTERNAL_STREAMS: usize = 4;
 
 /// One per copy engine.
 const STAGERS: usize = 2;
 
-/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
+/// With the internal streams and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 26;
 
 /// The copy takes longer than its calls.
@@ -72,25 +73,26 @@ pub(super) struct Device {
     pub words: Arc<PinnedChunks>,
     pub occupancy: Occupancy,
     /// Most local bytes per thread of any launched kernel, which the driver keeps.
-    pub local: AtomicU32,
+    pub local_bytes: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<DriverPool>,
     peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
-    lanes: Mutex<Lanes>,
+    internal_streams: Mutex<InternalStreams>,
     stagers: Mutex<Vec<Arc<Stager>>>,
     freed: Condvar,
-    is_left: AtomicBool,
+    is_leaked: AtomicBool,
 }
 
 #[derive(Default)]
-struct Lanes {
-    idle: Vec<Lane>,
+struct InternalStreams {
+    idle: Vec<InternalStream>,
+    /// Threads that wait for one.
     waiting: usize,
 }
 
-pub(super) struct Lane {
+pub(super) struct InternalStream {
     stream: Handle<CUstream_st>,
     word: PinnedChunk,
 }
@@ -99,9 +101,9 @@ impl Device {
     pub fn open(driver: &Driver, ordinal: u32, settings: &Settings) -> Result<Arc<Self>> {
         let calls = driver.calls();
         let handle = driver.device(ordinal)?;
-        let facts = Facts::ask(driver, handle)?;
+        let facts = Facts::query(driver, handle)?;
         let mut context = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         unsafe { calls.cuDevicePrimaryCtxRetain(&raw mut context, handle) }?;
         let mut device = Self {
             calls,
@@ -112,24 +114,24 @@ impl Device {
             stagings: Arc::new(PinnedChunks::new(calls, STAGING, STAGERS + STREAMS)),
             words: Arc::new(PinnedChunks::new(calls, size_of::<u64>(), WORDS)),
             occupancy: Occupancy::default(),
-            local: AtomicU32::new(0),
+            local_bytes: AtomicU32::new(0),
             pool: None,
             peers: Mutex::default(),
             context: Handle(context),
             streams: Mutex::default(),
-            lanes: Mutex::default(),
+            internal_streams: Mutex::default(),
             stagers: Mutex::default(),
             freed: Condvar::new(),
-            is_left: AtomicBool::new(false),
+            is_leaked: AtomicBool::new(false),
         };
         let bound = device.bind()?;
         if settings.stream_ordered && device.facts.pools {
             device.pool = Some(DriverPool::new(calls, ordinal, settings.threshold)?);
         }
-        for _ in 0..LANES {
+        for _ in 0..INTERNAL_STREAMS {
             let word = device.words.take()?;
             let stream = device.create_stream()?;
-            device.lanes().idle.push(Lane { stream, word });
+            device.internal_streams().idle.push(InternalStream { stream, word });
         }
         for _ in 0..STAGERS {
             let stager = Stager::new(&device)?;
@@ -147,7 +149,7 @@ impl Device {
     #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
             // Not restored then; failing would prevent frees.
@@ -156,7 +158,7 @@ impl Device {
         }
         let changed = before != self.context.0;
         if changed {
-            // SAFETY: retained for the lifetime of `self`.
+            // SAFETY: the context is retained as long as `self` lives.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
         // Without an earlier context, this one stays bound for the next call.
@@ -173,7 +175,7 @@ impl Device {
         idle.map_or_else(|| self.create_stream(), Ok)
     }
 
-    /// Without pending work.
+    /// The stream has no pending work.
     pub fn return_stream(&self, stream: Handle<CUstream_st>) {
         self.streams().push(stream);
     }
@@ -193,22 +195,22 @@ impl Device {
     /// The context must be bound.
     pub fn create_stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         unsafe { self.calls.cuStreamCreate(&raw mut stream, NON_BLOCKING) }?;
         Ok(Handle(stream))
     }
 
-    /// Runs calls on a lane and waits for them, even if one fails.
-    pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
+    /// Runs calls on an internal stream and waits for them, even if one fails.
+    pub fn run_and_wait<T>(&self, run: impl FnOnce(&InternalStream) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
-        let lane = self.idle_lane();
-        let outcome = run(&lane);
+        let internal = self.take_internal_stream();
+        let outcome = run(&internal);
         // The calls use the caller's memory: returns only after completion, a broken context, or `TRIES` failed answers.
         let mut silent = 0;
         let over = loop {
-            // SAFETY: the lane's own stream.
-            match unsafe { self.calls.cuStreamSynchronize(lane.stream()) } {
-                Err(error) if !is_final(&error) && silent < TRIES => match self.is_idle(&lane) {
+            // SAFETY: the internal stream lives as long as the device.
+            match unsafe { self.calls.cuStreamSynchronize(internal.stream()) } {
+                Err(error) if !is_final(&error) && silent < TRIES => match self.is_idle(&internal) {
                     Some(true) => break Err(error),
                     Some(false) => silent = 0,
                     None => silent += 1,
@@ -216,52 +218,52 @@ impl Device {
                 over => break over,
             }
         };
-        let mut lanes = self.lanes();
-        lanes.idle.push(lane);
-        if lanes.waiting > 0 {
+        let mut internal_streams = self.internal_streams();
+        internal_streams.idle.push(internal);
+        if internal_streams.waiting > 0 {
             self.freed.notify_one();
         }
-        drop(lanes);
+        drop(internal_streams);
         let value = outcome?;
         over.map(|()| value)
     }
 
-    fn is_idle(&self, lane: &Lane) -> Option<bool> {
-        // SAFETY: the lane's own stream.
-        match unsafe { self.calls.cuStreamQuery(lane.stream()) } {
+    fn is_idle(&self, internal: &InternalStream) -> Option<bool> {
+        // SAFETY: the internal stream lives as long as the device.
+        match unsafe { self.calls.cuStreamQuery(internal.stream()) } {
             Ok(()) => Some(true),
             Err(Error::Driver { code: code::NOT_READY, .. }) => Some(false),
             Err(_) => None,
         }
     }
 
-    fn idle_lane(&self) -> Lane {
-        let mut lanes = self.lanes();
+    fn take_internal_stream(&self) -> InternalStream {
+        let mut internal_streams = self.internal_streams();
         loop {
-            if let Some(lane) = lanes.idle.pop() {
-                return lane;
+            if let Some(internal) = internal_streams.idle.pop() {
+                return internal;
             }
-            lanes.waiting += 1;
-            lanes = self.freed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
-            lanes.waiting -= 1;
+            internal_streams.waiting += 1;
+            internal_streams = self.freed.wait(internal_streams).unwrap_or_else(PoisonError::into_inner);
+            internal_streams.waiting -= 1;
         }
     }
 
-    pub fn leave(&self) {
-        self.is_left.store(true, Relaxed);
+    pub fn leak(&self) {
+        self.is_leaked.store(true, Relaxed);
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn internal_streams(&self) -> MutexGuard<'_, InternalStreams> {
+        self.internal_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lane {
+impl InternalStream {
     pub const fn stream(&self) -> CUstream {
         self.stream.0
     }
 
-    /// Exclusive to the lane's holder and its operations.
+    /// Exclusive to the holder and its operations.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }
@@ -270,30 +272,30 @@ impl Lane {
 impl Drop for Device {
     /// Releasing the context frees everything: driver errors are ignored.
     fn drop(&mut self) {
-        if self.is_left.load(Relaxed) || driver::is_forked() {
+        if self.is_leaked.load(Relaxed) || driver::is_forked() {
             // Its own drop would destroy it, which may wait for the kernel.
             core::mem::forget(self.pool.take());
             return;
         }
         let _bound = self.bind();
-        let lanes = std::mem::take(&mut *self.lanes());
-        for lane in lanes.idle {
-            // SAFETY: of an idle lane, dropped with it.
-            let _ = unsafe { self.calls.cuStreamDestroy_v2(lane.stream()) };
+        let internal_streams = std::mem::take(&mut *self.internal_streams());
+        for internal in internal_streams.idle {
+            // SAFETY: the stream was idle, so that no call uses it, and it is dropped here.
+            let _ = unsafe { self.calls.cuStreamDestroy_v2(internal.stream()) };
         }
         for stream in std::mem::take(&mut *self.streams()) {
-            // SAFETY: no queue uses it.
+            // SAFETY: no queue uses a stream of this list.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(stream.0) };
         }
         for stager in std::mem::take(&mut *self.stagers()) {
-            // SAFETY: no copy uses it.
+            // SAFETY: a queue keeps the device alive, so there is none, and no copy that uses the stager.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(stager.stream()) };
         }
-        self.stagings.give_back();
-        self.words.give_back();
+        self.stagings.free_all();
+        self.words.free_all();
         self.events.destroy();
         drop(self.pool.take());
-        // SAFETY: retained once, by `open`.
+        // SAFETY: `open` retained the context once. The resources that were created in it are released.
         let _ = unsafe { self.calls.cuDevicePrimaryCtxRelease_v2(self.handle) };
     }
 }
@@ -306,7 +308,7 @@ pub(super) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: was current here. The driver refuses a destroyed one.
+            // SAFETY: the context was current in this thread. If its owner has destroyed it meanwhile, the driver returns an error.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
     }
@@ -331,7 +333,7 @@ const SCOPED: u32 = 7;
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 impl Facts {
-    fn ask(driver: &Driver, device: CUdevice) -> Result<Self> {
+    fn query(driver: &Driver, device: CUdevice) -> Result<Self> {
         let calls = driver.calls();
         let number = |which| driver.attribute(device, which);
         let has = |which| number(which).map(|value| value != 0);
@@ -356,11 +358,11 @@ impl Facts {
 }
 
 impl Inner {
-    pub(super) fn able(&self, ordinal: u32) -> Result<Capabilities> {
+    pub(super) fn capabilities_of(&self, ordinal: u32) -> Result<Capabilities> {
         let device = self.device(ordinal)?;
         let facts = &device.facts;
         let peers = (0..self.devices())
-            .filter_map(|peer| self.reaches(device, peer).map(|reaches| reaches.then_some(peer)).transpose())
+            .filter_map(|peer| self.can_access_peer(device, peer).map(|can_access| can_access.then_some(peer)).transpose())
             .collect::<Result<Vec<u32>>>()?;
         Ok(Capabilities {
             unified: facts.managed,
@@ -383,28 +385,28 @@ impl CudaBackend {
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     pub fn system_atomics(&self, device: u32) -> Result<Option<SystemAtomics>> {
         let has = self.inner.device(device)?.facts.native_atomics;
-        // SAFETY: the device reports it.
+        // SAFETY: the device reports native atomic operations on host memory, which covers pinned memory.
         Ok(has.then(|| unsafe { SystemAtomics::assume() }))
     }
 }
 
 impl Inner {
-    fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
+    fn can_access_peer(&self, device: &Device, peer: u32) -> Result<bool> {
         let calls = device.calls;
         if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {
             return Ok(false);
         }
         let (other, mut can) = (self.driver.device(peer)?, 0);
-        // SAFETY: writes one integer.
+        // SAFETY: the call writes one integer, to a local variable.
         unsafe { calls.cuDeviceCanAccessPeer(&raw mut can, device.handle, other) }?;
         Ok(can != 0)
     }
 
-    pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
-        let reaches = |device: u32, peer: u32| {
+    pub(super) fn have_peer_access(&self, one: u32, other: u32) -> bool {
+        let has = |device: u32, peer: u32| {
             self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
         };
-        reaches(one, other) || reaches(other, one)
+        has(one, other) || has(other, one)
     }
 
     pub(super) fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
@@ -412,7 +414,7 @@ impl Inner {
         if device == peer {
             return Ok(());
         }
-        if !self.reaches(home, peer)? {
+        if !self.can_access_peer(home, peer)? {
             return Err(Error::Unsupported { what: "peer access between these devices" });
         }
         let mut peers = home.peers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -422,10 +424,10 @@ impl Inner {
         let _bound = home.bind()?;
         let context = other.context().0;
         let said = if enabled {
-            // SAFETY: a live context.
+            // SAFETY: `other` retains the context as long as the backend lives.
             unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
         } else {
-            // SAFETY: as above.
+            // SAFETY: `other` retains the context as long as the backend lives.
             unsafe { home.calls.cuCtxDisablePeerAccess(context) }
         };
         match said {
@@ -435,7 +437,7 @@ impl Inner {
             Err(error) => return Err(error),
         }
         if let Some(pool) = &other.pool {
-            pool.share(device, enabled)?;
+            pool.set_access(device, enabled)?;
         }
         let counts = &self.counts;
         if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
@@ -457,22 +459,22 @@ impl Device {
     /// After a failure, the first use reports the error.
     fn preload(&self) {
         let mut address = 0;
-        let allocated = self.now(|lane| match &self.pool {
-            Some(pool) => pool.take(2 * HALF, lane.stream()).map(|memory| address = memory),
-            // SAFETY: writes one address.
+        let allocated = self.run_and_wait(|internal| match &self.pool {
+            Some(pool) => pool.allocate(2 * HALF, internal.stream()).map(|memory| address = memory),
+            // SAFETY: the call writes one address, to a local variable.
             None => unsafe { self.calls.cuMemAlloc_v2(&raw mut address, 2 * HALF) },
         });
         if address == 0 {
             return;
         }
-        let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
+        let _ = allocated.and_then(|()| self.run_and_wait(|internal| self.use_each_once(internal, address)));
         let free = || {
             let mut is_freed = false;
-            let _ = self.now(|lane| {
+            let _ = self.run_and_wait(|internal| {
                 let freed = match self.pool {
-                    // SAFETY: allocated above, unused, not freed yet.
-                    Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
-                    // SAFETY: as above.
+                    // SAFETY: the memory was allocated from the pool above, is used by no later call, and is not freed yet.
+                    Some(_) => unsafe { self.calls.cuMemFreeAsync(address, internal.stream()) },
+                    // SAFETY: the memory was allocated by `cuMemAlloc` above, is used by no later call, and is not freed yet.
                     None => unsafe { self.calls.cuMemFree_v2(address) },
                 };
                 is_freed = freed.is_ok();
@@ -486,12 +488,13 @@ impl Device {
         }
     }
 
-    fn use_all(&self, lane: &Lane, address: CUdeviceptr) -> Result<()> {
-        let (calls, stream, word) = (self.calls, lane.stream(), lane.word().as_ptr());
+    fn use_each_once(&self, internal: &InternalStream, address: CUdeviceptr) -> Result<()> {
+        let (calls, stream, word) = (self.calls, internal.stream(), internal.word().as_ptr());
         let half = address + HALF as u64;
-        // SAFETY: the lane's own word; nothing is queued.
+        // SAFETY: the stream's word is exclusive to this call, and no queued operation uses it.
         unsafe { word.write(0) };
-        // SAFETY: within the memory, which is freed later; the lane's word until it is synchronised.
+        // SAFETY: all ranges are within the `2 * HALF` bytes, which are freed after this. The stream's word is exclusive to this call until the stream is
+        // synchronised.
         let outcomes = unsafe {
             [
                 calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),

@@ -124,10 +124,10 @@ impl Driver {
     pub fn load() -> Result<Self> {
         let calls = calls()?;
         let mut version = 0;
-        // SAFETY: takes no pointer.
+        // SAFETY: the call takes no pointer.
         unsafe { calls.cuInit(0) }?;
         register_process();
-        // SAFETY: writes one integer.
+        // SAFETY: the call writes one integer, to a local variable.
         unsafe { calls.cuDriverGetVersion(&raw mut version) }?;
         Ok(Self { version: version.try_into().unwrap_or(0), calls })
     }
@@ -153,21 +153,21 @@ impl Driver {
 
     pub(super) fn count(&self) -> Result<u32> {
         let mut count = 0;
-        // SAFETY: initialised; writes one integer.
+        // SAFETY: the driver is initialised. The call writes one integer, to a local variable.
         unsafe { self.calls.cuDeviceGetCount(&raw mut count) }?;
         Ok(count.try_into().unwrap_or(0))
     }
 
     pub(super) fn device(&self, ordinal: u32) -> Result<CUdevice> {
         let mut device = 0;
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         unsafe { self.calls.cuDeviceGet(&raw mut device, ordinal.cast_signed()) }?;
         Ok(device)
     }
 
     pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
         let mut value = 0;
-        // SAFETY: writes one integer.
+        // SAFETY: the call writes one integer, to a local variable.
         unsafe { self.calls.cuDeviceGetAttribute(&raw mut value, which, device) }?;
         Ok(value.try_into().unwrap_or(0))
     }
@@ -175,9 +175,9 @@ impl Driver {
     fn gpu(&self, ordinal: u32) -> Result<Gpu> {
         let device = self.device(ordinal)?;
         let (mut name, mut memory) = ([0_u8; 256], 0);
-        // SAFETY: the buffer has the given length.
+        // SAFETY: the driver writes at most the given length, which is that of the buffer.
         unsafe { self.calls.cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int, device) }?;
-        // SAFETY: writes one integer.
+        // SAFETY: the call writes one integer, to a local variable.
         unsafe { self.calls.cuDeviceTotalMem_v2(&raw mut memory, device) }?;
         let ask = |which| self.attribute(device, which);
         Ok(Gpu {
@@ -253,9 +253,9 @@ macro_rules! functions {
         impl Calls {
             pub fn of(library: &'static Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
-                    // SAFETY: the documented signature; the library is never unloaded.
+                    // SAFETY: the type is the documented signature of this name, which CUDA never changes. The library is never closed.
                     $($must: *unsafe { library.get(concat!(stringify!($must), "\0").as_bytes()) }?,)+
-                    // SAFETY: as above.
+                    // SAFETY: the type is the documented signature of this name, which CUDA never changes. The library is never closed.
                     $($may: unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) }.ok().map(|function| *function),)*
                 })
             }
@@ -266,7 +266,7 @@ macro_rules! functions {
                 /// See the function's documentation.
                 pub unsafe fn $must(&self, $($must_argument: $must_type),*) -> Result<()> {
                     check_callable(stringify!($must))?;
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller keeps the function's documented preconditions. The pointer was looked up under this name, with this signature.
                     checked(stringify!($must), unsafe { (self.$must)($($must_argument),*) })
                 }
             )+
@@ -279,7 +279,7 @@ macro_rules! functions {
                     let Some(function) = self.$may else {
                         return Err(Error::Unsupported { what: concat!(stringify!($may), " in this driver") });
                     };
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller keeps the function's documented preconditions. The pointer was looked up under this name, with this signature.
                     checked(stringify!($may), unsafe { function($($may_argument),*) })
                 }
             )*
@@ -295,7 +295,7 @@ pub(super) struct Properties {
     pub location: c_int,
     pub device: c_int,
     pub security: *mut c_void,
-    pub most: usize,
+    pub max_bytes: usize,
     pub usage: c_ushort,
     pub reserved: [c_uchar; 54],
 }
@@ -422,9 +422,9 @@ impl<T> Clone for Handle<T> {
 
 impl<T> Copy for Handle<T> {}
 
-// SAFETY: an opaque number, not dereferenced here.
+// SAFETY: the pointer alone is sent. Each use has its own argument.
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the pointer alone. Each use has its own argument.
 unsafe impl<T> Sync for Handle<T> {}
 
 pub(super) mod code {

@@ -1,5 +1,11 @@
-//! [`Event`]: a reusable driver event, which marks completion; [`TimingEvents`]: events with a time, one for each recorded ticket. The context must be bound
+//! [`Event`]: a reusable driver event, which marks completion. [`TimingEvents`]: events with a time, one for each recorded ticket. The context must be bound
 //! for every call.
+//!
+//! 1. An event is idle in [`Events`], or has one owner: a queue or a stager. A queue shares it with waiters, and records it again only while it has the only
+//!    reference: else a waiter would wait for later work. When the last reference is dropped, the event is idle again. It is destroyed with the device.
+//! 2. A timed event belongs to one ticket, and is never reused. It is destroyed when the ticket is forgotten, or with the backend. The driver keeps a pending
+//!    event until it is complete.
+//! 3. A failed creation or record leaves nothing: an event that could not be recorded is dropped, so it is idle or destroyed, and no ticket exists for it.
 
 use core::ptr;
 use core::time::Duration;
@@ -47,7 +53,7 @@ impl Events {
 
     fn create(&self) -> Result<Handle<CUevent_st>> {
         let mut handle = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         unsafe { self.calls.cuEventCreate(&raw mut handle, FLAGS) }?;
         Ok(Handle(handle))
     }
@@ -61,7 +67,7 @@ impl Events {
     pub fn destroy(&self) {
         let idle = std::mem::take(&mut *self.idle());
         for event in idle {
-            // SAFETY: unused; else the context's end destroys it.
+            // SAFETY: an idle event is used by no queue and no stager. If the call fails, the end of the context destroys the event.
             let _ = unsafe { self.calls.cuEventDestroy_v2(event.0) };
         }
     }
@@ -78,12 +84,12 @@ impl Event {
 
     /// The caller has the only reference.
     pub fn record(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: a live event, and the caller's live stream.
+        // SAFETY: the event is live while `self` is. Each caller passes a stream of a queue or a stager that it holds.
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
     pub fn is_complete(&self) -> Result<bool> {
-        // SAFETY: a live event.
+        // SAFETY: the event is live while `self` is.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
             Ok(()) => Ok(true),
             Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(false),
@@ -92,7 +98,7 @@ impl Event {
     }
 
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: live, recorded again only without other references.
+        // SAFETY: the event is live while `self` is, and is not recorded again while this reference exists.
         unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
     }
 }
@@ -133,7 +139,7 @@ impl TimingEvents {
 impl Drop for TimingEvent {
     fn drop(&mut self) {
         let _bound = self.device.bind();
-        // SAFETY: created once; the driver releases a pending event at its completion.
+        // SAFETY: the event was created once and is destroyed only here. The driver keeps a pending event until it is complete.
         let _ = unsafe { self.device.calls.cuEventDestroy_v2(self.event.0) };
     }
 }
@@ -145,11 +151,11 @@ impl Inner {
         let calls = queue.device.calls;
         let bound = queue.device.bind()?;
         let mut event = ptr::null_mut();
-        // SAFETY: writes one handle.
+        // SAFETY: the call writes one handle, to a local variable.
         unsafe { calls.cuEventCreate(&raw mut event, TIMED) }?;
         let timing = TimingEvent { event: Handle(event), device: Arc::clone(&queue.device) };
         let record = |stream| {
-            // SAFETY: a live event and stream.
+            // SAFETY: the event was created above, and the queue keeps its stream alive.
             unsafe { calls.cuEventRecord(event, stream) }
         };
         let number = queue.push_bound(&bound, queue.state(), None, Length::Bytes(0), None, |op| op.call(record))?;
@@ -171,7 +177,7 @@ impl Inner {
         }
         let _bound = second.device.bind()?;
         let mut milliseconds = 0.0_f32;
-        // SAFETY: live events; writes one number.
+        // SAFETY: both events are in the table, whose lock is held. The call writes one number, to a local variable.
         match unsafe { second.device.calls.cuEventElapsedTime(&raw mut milliseconds, first.event.0, second.event.0) } {
             Ok(()) => Ok(Duration::try_from_secs_f32(milliseconds.max(0.0) / 1e3).unwrap_or_default()),
             Err(Error::Driver { code: code::NOT_READY, .. }) => {

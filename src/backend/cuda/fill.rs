@@ -1,13 +1,23 @@
-//! Fills: the calls for a pattern.
+//! Fills with an element of 1, 2, 4 or 8 bytes. A larger element, for example of 16 bytes, is a copy and then copies on the device: see
+//! `src/backend/fill.rs`.
 //!
-//! A pattern that repeats every byte or every 4 aligned bytes is a memset; any other up to 8 bytes is copied once and doubled.
+//! | memory | pattern | calls |
+//! |---|---|---|
+//! | that the host may access | any | none: this thread fills it, or a host function if queued |
+//! | other | repeats every byte | `cuMemsetD8Async` |
+//! | other | repeats every 4 bytes, and the target has whole, aligned words | `cuMemsetD32Async`, if the driver has it |
+//! | other | any other | a copy of 8 bytes (the seed) to the start, then copies on the device, each doubling the written part |
+//!
+//! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
+//! complete. If a call fails after another one, the range is tainted (`write_queued` in `copy.rs`), or the blocking call returns the error with the range partly
+//! written.
 
 use core::ptr::NonNull;
 
 use cudarc::driver::sys::CUstream;
 
 use super::Inner;
-use super::copy::{CompletionCount, Spot, address};
+use super::copy::{CompletionCount, HostAddress, address};
 use super::device::Device;
 use super::driver;
 use crate::Result;
@@ -16,8 +26,10 @@ use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
 use crate::backend::{Fill, StreamId, Ticket};
 
+const SEED_BYTES: u64 = size_of::<u64>() as u64;
+
 impl Inner {
-    fn target(&self, fill: &Fill) -> Result<Found> {
+    fn find_target(&self, fill: &Fill) -> Result<Found> {
         fill.check_size()?;
         let found = self.ranges.end(fill.to, fill.bytes(), "fill")?;
         aligned(address(&found), fill.bytes(), u64::from(fill.size))?;
@@ -27,17 +39,20 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::fill_now`.
-    pub(super) unsafe fn fill_at_once(&self, fill: &Fill) -> Result<()> {
+    pub(super) unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
         driver::check_not_forked("cuMemsetD8Async")?;
-        let found = self.target(fill)?;
-        if self.is_far(&found)? {
+        let found = self.find_target(fill)?;
+        if self.is_driver_only(&found)? {
             let home = self.device(found.device)?;
-            home.now(|lane| {
-                let pattern = Pattern::of(home, fill, address(&found), || Ok(lane.word()))?;
-                spread(home, fill, address(&found), pattern, |call| call(lane.stream()))
+            home.run_and_wait(|internal| {
+                let pattern = Pattern::of(home, fill, address(&found), || Ok(internal.word()))?;
+                // SAFETY: `find_target` found this many aligned bytes in a live range. The caller promises exclusive access until this returns, and
+                // `run_and_wait` returns when the fill is complete.
+                unsafe { fill_by_driver(home, fill, address(&found), pattern, |call| call(internal.stream())) }
             })?;
         } else {
-            // SAFETY: this many exclusive elements: checked, and the caller's promise.
+            // SAFETY: `find_target` found this many aligned bytes in a live range, or the caller promises them for its pageable memory. The caller promises
+            // exclusive access until this returns.
             unsafe { filled(found.place, fill) };
         }
         self.ranges.taints().remove(fill.to, fill.bytes());
@@ -50,21 +65,24 @@ impl Inner {
     /// As `Backend::fill`.
     pub(super) unsafe fn fill_queued(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
-        let found = self.target(fill)?;
-        let is_far = self.is_far(&found)?;
+        let found = self.find_target(fill)?;
+        let is_driver_only = self.is_driver_only(&found)?;
         self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), CompletionCount::fill(fill.bytes()), |op| {
-            if !is_far {
-                let (spot, fill) = (Spot::new(found.place), *fill);
-                // SAFETY: as in `fill_at_once`, until complete.
-                return self.host(op, queue.handle(), move || unsafe { filled(spot.get(), &fill) });
+            if !is_driver_only {
+                let (target, fill) = (HostAddress::new(found.place), *fill);
+                // SAFETY: `find_target` found this many aligned bytes in a live range, or the caller promises them for its pageable memory. The caller
+                // promises exclusive access until the fill is executed, and the queue runs no host function of a complete operation.
+                return self.host(op, queue.handle(), move || unsafe { filled(target.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || op.word())?;
-            spread(&queue.device, fill, address(&found), pattern, |call| op.call(call))
+            // SAFETY: `find_target` found this many aligned bytes in a live range. The caller promises exclusive access until the fill is executed.
+            unsafe { fill_by_driver(&queue.device, fill, address(&found), pattern, |call| op.call(call)) }
         })
     }
 }
 
-const fn widened(fill: &Fill) -> u64 {
+/// Repeats the element to 8 bytes.
+const fn widen(fill: &Fill) -> u64 {
     match fill.size {
         1 => (fill.pattern & 0xFF) * 0x0101_0101_0101_0101,
         2 => (fill.pattern & 0xFFFF) * 0x0001_0001_0001_0001,
@@ -82,7 +100,7 @@ enum Pattern {
 
 impl Pattern {
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
-        let (pattern, bytes) = (widened(fill), fill.bytes());
+        let (pattern, bytes) = (widen(fill), fill.bytes());
         let (byte, word) = (pattern as u8, pattern as u32);
         if pattern == u64::from(byte) * 0x0101_0101_0101_0101 {
             return Ok(Self::Bytes(byte));
@@ -92,13 +110,18 @@ impl Pattern {
             return Ok(Self::Words(word));
         }
         let place = seed()?;
-        // SAFETY: the operation's own word.
+        // SAFETY: `seed` returns a word that is exclusive to this operation until it is complete.
         unsafe { place.write(pattern.to_le()) };
         Ok(Self::Seed(place))
     }
 }
 
-fn spread(
+/// `call` makes each of the driver's calls, in order.
+///
+/// # Safety
+///
+/// The target has all elements, exclusively until the fill is complete, and so has a seed its 8 bytes.
+unsafe fn fill_by_driver(
     home: &Device,
     fill: &Fill,
     to: u64,
@@ -107,18 +130,20 @@ fn spread(
 ) -> Result<()> {
     let (calls, bytes) = (home.calls, fill.bytes() as usize);
     let seed = match pattern {
-        // SAFETY: this many exclusive bytes: the caller's promise.
+        // SAFETY: the target has this many exclusive bytes until the fill is complete: the caller's promise.
         Pattern::Bytes(byte) => return call(&mut |stream| unsafe { calls.cuMemsetD8Async(to, byte, bytes, stream) }),
-        // SAFETY: as above; whole words, aligned.
+        // SAFETY: the target has this many exclusive bytes until the fill is complete: the caller's promise. `Pattern::of` returns words only for whole,
+        // aligned ones.
         Pattern::Words(word) => return call(&mut |stream| unsafe { calls.cuMemsetD32Async(to, word, bytes / 4, stream) }),
         Pattern::Seed(seed) => seed,
     };
-    let mut written = size_of::<u64>().min(bytes);
-    // SAFETY: as above; the seed has as many.
-    call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), written, stream) })?;
+    let first = bytes.min(SEED_BYTES as usize);
+    // SAFETY: the target has this many exclusive bytes until the fill is complete, and the seed has 8: the caller's promise.
+    call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), first, stream) })?;
+    let mut written = first;
     while written < bytes {
         let more = written.min(bytes - written);
-        // SAFETY: as above; the parts do not overlap.
+        // SAFETY: both ranges are within the target, which is exclusive until the fill is complete: the caller's promise. They do not overlap.
         call(&mut |stream| unsafe { calls.cuMemcpyDtoDAsync_v2(to + written as u64, to, more, stream) })?;
         written += more;
     }

@@ -54,7 +54,7 @@ use super::device::Device;
 use super::driver::{self, Calls, Driver};
 use super::event::TimingEvents;
 use super::launch::{Launching, Modules};
-use super::lookup::{Numbered, Ranges};
+use super::lookup::{CachedTable, Ranges};
 use super::memory::Owner;
 use super::queue::Queue;
 use crate::backend::counters::Counts;
@@ -74,7 +74,7 @@ pub(super) struct Inner {
     opening: Mutex<()>,
     pub ranges: Ranges<Owner>,
     pub budget: Budget,
-    streams: Numbered<StreamId, Queue>,
+    streams: CachedTable<StreamId, Queue>,
     closing: AtomicUsize,
     ended: Ended<Queue>,
     pub modules: Modules,
@@ -97,7 +97,7 @@ impl Inner {
             opening: Mutex::default(),
             ranges: Ranges::default(),
             budget: Budget::new(settings.pinned_budget),
-            streams: Numbered::default(),
+            streams: CachedTable::default(),
             closing: AtomicUsize::new(0),
             ended: Ended::default(),
             modules: Modules::default(),
@@ -225,7 +225,7 @@ impl Inner {
                 self.unload_all(device);
                 self.timing_events.destroy(device);
             } else {
-                device.leave();
+                device.leak();
             }
         }
     }

@@ -1,3 +1,17 @@
+//! Contexts, streams and memory of cudarc and other libraries: adopted by a backend, or lent to them.
+//!
+//! | from outside | check | kept by | end |
+//! |---|---|---|---|
+//! | stream | its context is the device's primary one, and it is no default stream | a queue, with the caller's value | `close_stream`; the value is dropped once the queue is |
+//! | device memory | overlaps no listed range | a range, with the caller's value | `free`; the value is dropped after the uses |
+//! | host memory | overlaps no listed range | [`Registered`] and a range | the drop of [`Registered`]: unlocked after the uses, and after every kernel |
+//!
+//! An adopted stream is not destroyed here, nor is adopted memory freed. The default streams are refused: they synchronise with
+//! other streams implicitly.
+//!
+//! cudarc's first stream in a context synchronises the context. So [`CudaBackend::context`] creates one before any kernel runs, and the backend keeps it.
+//! Page-locking takes the budget first, then locks, then lists the range; a step that fails undoes those before it.
+
 use core::alloc::Layout;
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -10,7 +24,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::device::Device;
 use super::driver::{self, Handle, check};
-use super::memory::{Owner, shift};
+use super::memory::{Owner, device_shift};
 use super::queue::Queue;
 use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
@@ -46,7 +60,7 @@ impl CudaBackend {
     /// [`Busy`](Error::Busy) if a kernel is queued or running at the first call; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.inner.device(device)?;
-        let _alone = self.inner.alone();
+        let _no_launches = self.inner.block_launches();
         let mut opened = self.inner.cudarc.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = opened.get(&device) {
             return Ok(Arc::clone(stream.context()));
@@ -81,7 +95,7 @@ impl CudaBackend {
     ///
     /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy and the per-thread default stream.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
-        let raw = named(stream.cu_stream())?;
+        let raw = check_stream(stream.cu_stream())?;
         let home = self.inner.device(self.ordinal_of(stream.context())?)?;
         Queue::adopt(home, &self.inner.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.inner.list(queue))
     }
@@ -97,11 +111,12 @@ impl CudaBackend {
     ///
     /// The handle is a stream of this process until `keeps` is dropped.
     pub unsafe fn adopt_raw_stream(&self, device: u32, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<StreamId> {
-        let stream = named(stream)?;
+        let stream = check_stream(stream)?;
         let home = self.inner.device(device)?;
         let bound = home.bind()?;
         let mut context = ptr::null_mut();
-        // SAFETY: a live stream: the caller's promise; writes one handle.
+        // SAFETY: the handle is a live stream of this process until `keeps` is dropped: the caller's promise. The call writes one handle, to a local
+        // variable.
         unsafe { home.calls.cuStreamGetCtx(stream, &raw mut context) }?;
         drop(bound);
         if context != home.context().0 {
@@ -137,7 +152,7 @@ impl CudaBackend {
         let (Some(place), 1..) = (place, layout.size()) else {
             return Err(Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
         };
-        self.inner.is_new(address.get(), layout)?;
+        self.inner.check_new(address.get(), layout)?;
         let request = Request { location: MemoryLocation::Device, device, layout, options: Options::empty() };
         Ok(self.inner.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
@@ -159,17 +174,17 @@ impl CudaBackend {
             return Err(Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: isize::MAX as u64 });
         };
         let start = place.as_ptr().addr() as u64;
-        self.inner.is_new(start, layout)?;
+        self.inner.check_new(start, layout)?;
         self.inner.budget.take(bytes as u64)?;
-        // SAFETY: the caller's promise.
-        let shift = unsafe { lock(home, place, bytes) }.inspect_err(|_| self.inner.budget.give(bytes as u64))?;
+        // SAFETY: the bytes are valid until they are unregistered: the caller promises it until the uses are complete, and `Deferred` unregisters after them.
+        let shift = unsafe { register_bytes(home, place, bytes) }.inspect_err(|_| self.inner.budget.give(bytes as u64))?;
         let request = Request { location: MemoryLocation::Pinned, device, layout, options: Options::empty() };
         let block = self.inner.list_range(start, Range { shift, ..Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))) });
         Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
     }
 }
 
-fn named(stream: CUstream) -> Result<CUstream> {
+fn check_stream(stream: CUstream) -> Result<CUstream> {
     match stream.addr() {
         0 | LEGACY => Err(Error::Unsupported { what: "the legacy default stream" }),
         PER_THREAD => Err(Error::Unsupported { what: "the per-thread default stream" }),
@@ -182,19 +197,19 @@ fn named(stream: CUstream) -> Result<CUstream> {
 /// # Safety
 ///
 /// The bytes are valid until unregistered.
-unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
+unsafe fn register_bytes(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
     let _bound = home.bind()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the bytes are valid until they are unregistered: the caller's promise.
     unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
-    // SAFETY: just registered, and mapped.
-    unsafe { shift(home.calls, place) }.inspect_err(|_| {
-        // SAFETY: just registered, and unused.
+    // SAFETY: the bytes were just registered, and mapped for every device.
+    unsafe { device_shift(home.calls, place) }.inspect_err(|_| {
+        // SAFETY: the bytes were just registered, and nothing uses them yet.
         let _ = unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) };
     })
 }
 
 impl Inner {
-    fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
+    fn check_new(&self, address: u64, layout: Layout) -> Result<()> {
         driver::check_not_forked("cuMemHostRegister_v2")?;
         if self.ranges.read().overlaps(address, layout.size() as u64) {
             return Err(Error::Unsupported { what: "memory that is already registered with this backend" });
@@ -242,7 +257,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: freed once, after its uses: the promise of `register`.
+        // SAFETY: the block is freed only here. The owner has added its uses: the promise of `register`.
         if let Err(error) = unsafe { self.backend.free(&self.block, &self.uses) } {
             self.backend.unreported(error);
         }

@@ -10,16 +10,16 @@
 //! # Launches and calls that would wait for a kernel
 //!
 //! Some driver calls synchronise with every kernel (see `deferred.rs`). Such a call must know that no kernel is queued, until it returns. A lock in each launch
-//! would be too slow, so there are two ways to launch, chosen by the counter `Launching::reasons`:
+//! would be too slow, so there are two ways to launch, chosen by the counter `Launching::slow_reasons`:
 //!
 //! | way | if | locks |
 //! |---|---|---|
-//! | fast | `reasons` is 0, read under the queue's lock | the queue's |
+//! | fast | `slow_reasons` is 0, read under the queue's lock | the queue's |
 //! | slow | otherwise, and for each persistent kernel | `Occupancy`, then `Launching::lock` for reading, then the queue's |
 //!
-//! [`Inner::reason`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and later ones are
-//! slow. [`Inner::alone`] also holds `Launching::lock` for writing: until it is dropped, no thread queues a kernel. A reason ends when it is dropped; that of a
-//! persistent kernel lasts until [`Inner::fits`] finds the kernel complete.
+//! [`Inner::require_slow_launches`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and
+//! later ones are slow. [`Inner::block_launches`] also holds `Launching::lock` for writing: until the guard is dropped, no thread queues a kernel. A reason ends
+//! when it is dropped; that of a persistent kernel lasts until [`Inner::fits`] finds the kernel complete.
 //!
 //! # Occupancy
 //!
@@ -52,13 +52,13 @@ use ringmem_layouts::{Abi, Image};
 use super::Inner;
 use super::device::Device;
 use super::driver::{Calls, Handle};
-use super::lookup::{Numbered, Recent, Remembered};
+use super::lookup::{Cached, CachedTable, ThreadCache};
 use super::queue::{Length, Queue, State};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
 /// More arguments need a heap allocation.
-const FEW: usize = 16;
+const INLINE_ARGUMENTS: usize = 16;
 
 const WARP: u32 = 32;
 
@@ -69,7 +69,7 @@ const LOCAL_SIZE: c_int = 3;
 #[derive(Default)]
 pub(super) struct Modules {
     images: Mutex<Vec<Arc<LoadedImage>>>,
-    by_id: Numbered<ModuleId, LoadedImage>,
+    by_id: CachedTable<ModuleId, LoadedImage>,
 }
 
 impl Modules {
@@ -84,20 +84,20 @@ impl Modules {
 
 struct LoadedImage {
     image: Image,
-    there: Vec<OnceLock<There>>,
+    per_device: Vec<OnceLock<DeviceModule>>,
     loading: Mutex<()>,
 }
 
-impl Remembered for LoadedImage {
+impl Cached for LoadedImage {
     type Key = ModuleId;
 
-    fn recent() -> &'static LocalKey<Recent<ModuleId, Self>> {
-        thread_local!(static RECENT: Recent<ModuleId, LoadedImage> = const { Recent::new() });
-        &RECENT
+    fn cache() -> &'static LocalKey<ThreadCache<ModuleId, Self>> {
+        thread_local!(static CACHE: ThreadCache<ModuleId, LoadedImage> = const { ThreadCache::new() });
+        &CACHE
     }
 }
 
-struct There {
+struct DeviceModule {
     module: Handle<CUmod_st>,
     kernels: Vec<Kernel>,
 }
@@ -106,7 +106,7 @@ struct There {
 struct Kernel {
     function: Handle<CUfunc_st>,
     fit: Fit,
-    local: u32,
+    local_bytes: u32,
 }
 
 impl Inner {
@@ -118,8 +118,8 @@ impl Inner {
         let loaded = match known {
             Some(loaded) => loaded,
             None => {
-                let there = (0..self.devices()).map(|_| OnceLock::new()).collect();
-                let loaded = Arc::new(LoadedImage { image: *image, there, loading: Mutex::default() });
+                let per_device = (0..self.devices()).map(|_| OnceLock::new()).collect();
+                let loaded = Arc::new(LoadedImage { image: *image, per_device, loading: Mutex::default() });
                 let first = (0..self.devices()).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
                 self.modules.images().push(Arc::clone(&loaded));
@@ -144,31 +144,31 @@ impl Inner {
         operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.place, operand.bytes))?;
         let queue = self.stream(on)?;
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
-        kernel.fit.holds(groups)?;
+        kernel.fit.check(groups)?;
         let bound = queue.device.bind()?;
         let (mut occupancy, mut reason, mut launching) = (None, None, None);
-        let state = match if stays { None } else { self.launching.without_care(&queue) } {
+        let state = match if stays { None } else { self.launching.try_fast(&queue) } {
             Some(state) => state,
             None => {
                 let mut others = queue.device.occupancy.lock();
                 self.fits(&mut others, kernel.fit, groups, on)?;
-                if kernel.local > queue.device.local.load(Relaxed) && !others.is_empty() {
+                if kernel.local_bytes > queue.device.local_bytes.load(Relaxed) && !others.is_empty() {
                     return Err(Error::Busy {
                         what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before the persistent kernel",
                     });
                 }
                 if stays {
                     // Two kernels that fit alone may not fit together.
-                    (occupancy, reason) = (Some(others), Some(self.reason()));
+                    (occupancy, reason) = (Some(others), Some(self.require_slow_launches()));
                 }
-                launching = Some(self.launching.with_care());
+                launching = Some(self.launching.slow());
                 queue.state()
             }
         };
         let number = queue.push_bound(&bound, state, None, Length::Kernel, None, |op| {
             let place = |argument: &u64| (&raw const *argument).cast_mut().cast();
-            let (mut few, mut many) = ([ptr::null_mut::<c_void>(); FEW], Vec::new());
-            let places = if arguments.len() > FEW {
+            let (mut few, mut many) = ([ptr::null_mut::<c_void>(); INLINE_ARGUMENTS], Vec::new());
+            let places = if arguments.len() > INLINE_ARGUMENTS {
                 many.extend(arguments.iter().map(place));
                 many.as_mut_ptr()
             } else {
@@ -179,22 +179,24 @@ impl Inner {
             op.call(|stream| {
                 // Whether a cooperative grid overlaps a persistent one is undocumented; only the latter needs it.
                 if stays && groups > 1 && queue.device.facts.cooperative {
-                    // SAFETY: a loaded function, with a pointer for each argument, which the driver copies; the caller's promise.
+                    // SAFETY: the function is of a loaded module. `places` has a pointer for each argument, whose number `kernel` checked, and the driver
+                    // copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
                     unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
                 } else {
-                    // SAFETY: as above.
+                    // SAFETY: the function is of a loaded module. `places` has a pointer for each argument, whose number `kernel` checked, and the driver
+                    // copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
                     unsafe { calls.cuLaunchKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places, ptr::null_mut()) }
                 }
             })
         })?;
-        if kernel.local > 0 {
-            queue.device.local.fetch_max(kernel.local, Relaxed);
+        if kernel.local_bytes > 0 {
+            queue.device.local_bytes.fetch_max(kernel.local_bytes, Relaxed);
         }
         let ticket = Ticket { stream: on, number };
         drop(launching);
         if let (Some(occupancy), Some(reason)) = (&mut occupancy, reason) {
             occupancy.push(Resident::new(ticket, kernel.fit, groups));
-            reason.stays();
+            reason.keep();
         }
         self.counts.launches.fetch_add(1, Relaxed);
         Ok(ticket)
@@ -203,14 +205,14 @@ impl Inner {
     /// Finds a thread's last kernels without a lock, since none is unloaded before the backend's end.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
         let stamp = self.modules.by_id.now();
-        let is_it = |known: &Known| {
+        let is_match = |known: &CachedKernel| {
             known.stamp == stamp
                 && known.module == module
                 && known.ordinal == device.ordinal
                 && known.entry.name == name
                 && known.entry.arguments == arguments
         };
-        let known = KNOWN.with(|known| known.rows.iter().filter_map(Cell::get).find(is_it));
+        let known = CACHED_KERNELS.with(|known| known.rows.iter().filter_map(Cell::get).find(is_match));
         if let Some(known) = known {
             return Ok(known.kernel);
         }
@@ -218,19 +220,19 @@ impl Inner {
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
         let entry = entry(entries, name, arguments)?;
         let unknown = || Error::NotFound { what: "kernel", name: name.into(), known: crate::backend::operation::names(entries) };
-        let there = loaded.as_ref().ok_or_else(unknown)?.on(self, device)?;
+        let on_device = loaded.as_ref().ok_or_else(unknown)?.on(self, device)?;
         let place = entries.iter().position(|other| ptr::eq(other, entry));
-        let kernel = *place.and_then(|place| there.kernels.get(place)).ok_or_else(unknown)?;
-        KNOWN.with(|known| {
+        let kernel = *place.and_then(|place| on_device.kernels.get(place)).ok_or_else(unknown)?;
+        CACHED_KERNELS.with(|known| {
             let next = known.next.replace((known.next.get() + 1) % known.rows.len());
-            known.rows[next].set(Some(Known { stamp, module, ordinal: device.ordinal, entry, kernel }));
+            known.rows[next].set(Some(CachedKernel { stamp, module, ordinal: device.ordinal, entry, kernel }));
         });
         Ok(kernel)
     }
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct CachedKernel {
     stamp: u64,
     module: ModuleId,
     ordinal: u32,
@@ -238,13 +240,13 @@ struct Known {
     kernel: Kernel,
 }
 
-struct Kernels {
-    rows: [Cell<Option<Known>>; 4],
+struct KernelCache {
+    rows: [Cell<Option<CachedKernel>>; 4],
     next: Cell<usize>,
 }
 
 thread_local! {
-    static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
+    static CACHED_KERNELS: KernelCache = const { KernelCache { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
 /// Addresses do not identify an image: a constant has one per use.
@@ -254,48 +256,48 @@ fn is_same(one: &Image, other: &Image) -> bool {
 }
 
 impl LoadedImage {
-    fn on(&self, backend: &Inner, device: &Device) -> Result<&There> {
-        let Some(place) = self.there.get(device.ordinal as usize) else {
-            return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
+    fn on(&self, backend: &Inner, device: &Device) -> Result<&DeviceModule> {
+        let Some(place) = self.per_device.get(device.ordinal as usize) else {
+            return Err(Error::NoDevice { asked: device.ordinal, devices: self.per_device.len() as u32 });
         };
-        if let Some(there) = place.get() {
-            return Ok(there);
+        if let Some(on_device) = place.get() {
+            return Ok(on_device);
         }
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = place.get() {
-            return Ok(there);
+        if let Some(on_device) = place.get() {
+            return Ok(on_device);
         }
         let _bound = device.bind()?;
-        let _alone = backend.alone();
+        let _no_launches = backend.block_launches();
         if backend.has_kernels() {
             return Err(Error::Busy { what: "a kernel is running, and loading a module may wait for it: load modules first" });
         }
-        let there = There::load(device, &self.image)?;
-        Ok(place.get_or_init(|| there))
+        let on_device = DeviceModule::load(device, &self.image)?;
+        Ok(place.get_or_init(|| on_device))
     }
 
     fn unload(&self, device: &Device) {
-        if let Some(there) = self.there.get(device.ordinal as usize).and_then(OnceLock::get) {
-            there.unload(device.calls);
+        if let Some(on_device) = self.per_device.get(device.ordinal as usize).and_then(OnceLock::get) {
+            on_device.unload(device.calls);
         }
     }
 }
 
-impl There {
+impl DeviceModule {
     fn load(device: &Device, image: &Image) -> Result<Self> {
         let calls = device.calls;
         let module = compile(calls, image.ptx)?;
-        let mut there = Self { module, kernels: Vec::with_capacity(image.host.len()) };
-        let filled = there.check_abi(device, image).and_then(|()| {
+        let mut on_device = Self { module, kernels: Vec::with_capacity(image.host.len()) };
+        let filled = on_device.check_abi(device, image).and_then(|()| {
             for entry in image.host {
-                there.kernels.push(there.kernel(device, entry)?);
+                on_device.kernels.push(on_device.kernel(device, entry)?);
             }
             Ok(())
         });
         match filled {
-            Ok(()) => Ok(there),
+            Ok(()) => Ok(on_device),
             Err(error) => {
-                there.unload(calls);
+                on_device.unload(calls);
                 Err(error)
             }
         }
@@ -303,16 +305,18 @@ impl There {
 
     fn check_abi(&self, device: &Device, image: &Image) -> Result<()> {
         let (mut address, mut bytes) = (0, 0);
-        // SAFETY: a live module, a zero-terminated name; writes two integers.
+        // SAFETY: the module is loaded, and the name ends with 0. The call writes two integers, to local variables.
         unsafe { device.calls.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, self.module.0, c"RINGMEM_ABI".as_ptr()) }?;
         let hash = if bytes == size_of::<u64>() {
-            device.now(|lane| {
-                // SAFETY: as long as the global; this thread's word.
-                unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
-                // SAFETY: the lane's own stream.
-                unsafe { device.calls.cuStreamSynchronize(lane.stream()) }?;
-                // SAFETY: written, and this thread's.
-                Ok(unsafe { lane.word().read() })
+            device.run_and_wait(|internal| {
+                // SAFETY: the global has 8 bytes. The stream's word is exclusive to this call until the stream is synchronised.
+                unsafe {
+                    device.calls.cuMemcpyDtoHAsync_v2(internal.word().as_ptr().cast(), address, size_of::<u64>(), internal.stream())
+                }?;
+                // SAFETY: the stream is held by this call.
+                unsafe { device.calls.cuStreamSynchronize(internal.stream()) }?;
+                // SAFETY: the driver has written the word, which is exclusive to this call.
+                Ok(unsafe { internal.word().read() })
             })?
         } else {
             0
@@ -327,24 +331,24 @@ impl There {
         let calls = device.calls;
         let Ok(name) = CString::new(entry.name) else { return Err(Error::Unsupported { what: "a kernel name with a NUL byte" }) };
         let mut function: CUfunction = ptr::null_mut();
-        // SAFETY: a live module, a zero-terminated name; writes one handle.
+        // SAFETY: the module is loaded, and the name ends with 0. The call writes one handle, to a local variable.
         unsafe { calls.cuModuleGetFunction(&raw mut function, self.module.0, name.as_ptr()) }?;
         if calls.cuFuncLoad.is_some() {
-            // SAFETY: a function of a live module.
+            // SAFETY: the function is of a loaded module.
             unsafe { calls.cuFuncLoad(function) }?;
         }
         let mut groups = 0;
-        // SAFETY: as above; writes one integer.
+        // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
         unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
-        let fit = Fit { each: groups.try_into().unwrap_or(0), processors: device.facts.processors };
-        let mut local = 0;
-        // SAFETY: as above; writes one integer.
-        unsafe { calls.cuFuncGetAttribute(&raw mut local, LOCAL_SIZE, function) }?;
-        Ok(Kernel { function: Handle(function), fit, local: local.try_into().unwrap_or(0) })
+        let fit = Fit { per_processor: groups.try_into().unwrap_or(0), processors: device.facts.processors };
+        let mut local_bytes = 0;
+        // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
+        unsafe { calls.cuFuncGetAttribute(&raw mut local_bytes, LOCAL_SIZE, function) }?;
+        Ok(Kernel { function: Handle(function), fit, local_bytes: local_bytes.try_into().unwrap_or(0) })
     }
 
     fn unload(&self, calls: &Calls) {
-        // SAFETY: loaded once, launched no more; else the context's end frees it.
+        // SAFETY: the module was loaded once, and no thread launches from it any more. If the call fails, the end of the context frees it.
         let _ = unsafe { calls.cuModuleUnload(self.module.0) };
     }
 }
@@ -355,13 +359,13 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     let text = [image, &[0]].concat();
     let mut module = ptr::null_mut();
     if calls.cuModuleLoadDataEx.is_none() {
-        // SAFETY: ends with 0; writes one handle.
+        // SAFETY: the text ends with 0. The call writes one handle, to a local variable.
         unsafe { calls.cuModuleLoadData(&raw mut module, text.as_ptr().cast()) }?;
         return Ok(Handle(module));
     }
     let (mut options, mut log) = (LOG, std::vec![0_u8; 8 << 10]);
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
-    // SAFETY: ends with 0; two options with values, a log of the given size; writes one handle.
+    // SAFETY: the text ends with 0. Both options have a value, and the log has the given size. The call writes one handle, to a local variable.
     let said = unsafe { calls.cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
     match said {
         Ok(()) => Ok(Handle(module)),
@@ -379,56 +383,56 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
 pub(super) struct Launching {
     /// Read by slow launches, written by calls that would wait for a kernel.
     lock: RwLock<()>,
-    /// Persistent kernels, launched or about to be, and holders of [`Alone`].
-    reasons: AtomicUsize,
+    /// Persistent kernels, launched or about to be, and holders of [`NoLaunches`].
+    slow_reasons: AtomicUsize,
 }
 
 struct Reason<'a>(&'a Launching);
 
 /// No other thread queues a kernel.
-pub(super) struct Alone<'a> {
+pub(super) struct NoLaunches<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Launching {
-    fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
+    fn try_fast<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
-        // Pairs with the lock that `Inner::reason` takes after its increment.
-        (self.reasons.load(Relaxed) == 0).then_some(state)
+        // Pairs with the lock that `Inner::require_slow_launches` takes after its increment.
+        (self.slow_reasons.load(Relaxed) == 0).then_some(state)
     }
 
-    fn with_care(&self) -> RwLockReadGuard<'_, ()> {
+    fn slow(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn have_left(&self, kernels: usize) {
-        self.reasons.fetch_sub(kernels, Release);
+    fn remove_reasons(&self, kernels: usize) {
+        self.slow_reasons.fetch_sub(kernels, Release);
     }
 }
 
 impl Reason<'_> {
-    fn stays(self) {
+    fn keep(self) {
         core::mem::forget(self);
     }
 }
 
 impl Drop for Reason<'_> {
     fn drop(&mut self) {
-        self.0.have_left(1);
+        self.0.remove_reasons(1);
     }
 }
 
 impl Inner {
-    fn reason(&self) -> Reason<'_> {
-        self.launching.reasons.fetch_add(1, Relaxed);
+    fn require_slow_launches(&self) -> Reason<'_> {
+        self.launching.slow_reasons.fetch_add(1, Relaxed);
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }
 
-    pub(super) fn alone(&self) -> Alone<'_> {
+    pub(super) fn block_launches(&self) -> NoLaunches<'_> {
         let lock = self.launching.lock.write().unwrap_or_else(PoisonError::into_inner);
-        Alone { _reason: self.reason(), _lock: lock }
+        NoLaunches { _reason: self.require_slow_launches(), _lock: lock }
     }
 }
 
@@ -449,31 +453,31 @@ const WHOLE: u64 = 144_403_552_893_600;
 #[derive(Clone, Copy)]
 struct Fit {
     /// Groups per multiprocessor.
-    each: u32,
+    per_processor: u32,
     processors: u32,
 }
 
 impl Fit {
     /// On an idle device.
-    const fn most(self) -> u32 {
-        self.each.saturating_mul(self.processors)
+    const fn max_groups(self) -> u32 {
+        self.per_processor.saturating_mul(self.processors)
     }
 
-    fn holds(self, groups: u32) -> Result<()> {
-        if groups == 0 || groups > self.most() {
-            return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.most().into() });
+    fn check(self, groups: u32) -> Result<()> {
+        if groups == 0 || groups > self.max_groups() {
+            return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.max_groups().into() });
         }
         Ok(())
     }
 
     fn share(self) -> u64 {
-        WHOLE.div_ceil(self.each.max(1).into())
+        WHOLE.div_ceil(self.per_processor.max(1).into())
     }
 
-    fn beside(self, others: &[Resident]) -> u32 {
+    fn free_groups(self, others: &[Resident]) -> u32 {
         let mut loads = std::vec![(0, self.processors)];
         others.iter().for_each(|other| other.load(&mut loads, self.processors.max(1)));
-        let left = |load| (u128::from(WHOLE.saturating_sub(load)) * u128::from(self.each) / u128::from(WHOLE)) as u32;
+        let left = |load| (u128::from(WHOLE.saturating_sub(load)) * u128::from(self.per_processor) / u128::from(WHOLE)) as u32;
         loads.into_iter().fold(0, |groups, (load, count)| groups.saturating_add(left(load).saturating_mul(count)))
     }
 }
@@ -490,17 +494,17 @@ impl Inner {
     fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = occupancy.len();
         occupancy.retain(|resident| !self.is_complete(resident.ticket));
-        self.launching.have_left(before - occupancy.len());
+        self.launching.remove_reasons(before - occupancy.len());
         if occupancy.is_empty() {
             return Ok(());
         }
         let mut others: Vec<_> = occupancy.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
         others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
         others.dedup_by_key(|other| other.ticket.stream);
-        let free = fit.beside(&others);
+        let free = fit.free_groups(&others);
         if groups > free {
             let resident = others.iter().map(|other| u64::from(other.groups)).sum();
-            return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.most().into(), resident });
+            return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.max_groups().into(), resident });
         }
         Ok(())
     }
@@ -543,18 +547,18 @@ mod tests {
 
     #[test]
     fn free_residency_is_counted_per_multiprocessor() {
-        let (small, large) = (Fit { each: 16, processors: 4 }, Fit { each: 3, processors: 4 });
-        let beside = |groups: u32| small.beside(&[resident(small, groups)]);
-        assert_eq!((small.most(), small.beside(&[]), [1, 4, 5, 64, 65].map(beside)), (64, 64, [63, 60, 59, 0, 0]));
-        assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
+        let (small, large) = (Fit { per_processor: 16, processors: 4 }, Fit { per_processor: 3, processors: 4 });
+        let beside = |groups: u32| small.free_groups(&[resident(small, groups)]);
+        assert_eq!((small.max_groups(), small.free_groups(&[]), [1, 4, 5, 64, 65].map(beside)), (64, 64, [63, 60, 59, 0, 0]));
+        assert_eq!(large.free_groups(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
         assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
-        assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
+        assert_eq!(small.free_groups(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
         let [two, one] = [resident(large, 2), resident(small, 1)];
-        assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
-        assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
-        let odd = Fit { each: u32::MAX, processors: u32::MAX };
-        assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
-        let none = Fit { each: 0, processors: 0 };
-        assert_eq!(none.beside(&[resident(none, 1)]), 0);
+        assert_eq!((large.free_groups(&[two]), large.free_groups(&[two, two]), large.free_groups(&[two, one, one])), (10, 8, 8));
+        assert_eq!(large.free_groups(&[one; 12]), 8, "three small ones on each, where a third of one is five");
+        let odd = Fit { per_processor: u32::MAX, processors: u32::MAX };
+        assert_eq!((odd.max_groups(), odd.free_groups(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
+        let none = Fit { per_processor: 0, processors: 0 };
+        assert_eq!(none.free_groups(&[resident(none, 1)]), 0);
     }
 }

@@ -1,6 +1,6 @@
-//! Lookup tables with a cache per thread: [`Numbered`] for streams and modules, [`Ranges`] for live memory. A hit takes no lock.
+//! Lookup tables with a cache per thread: [`CachedTable`] for streams and modules, [`Ranges`] for live memory. A hit takes no lock.
 //!
-//! Each table has a [`Stamp`]: a number that no table of the process has had before. A thread's cache has [`MANY`] rows, each with the stamp of its table.
+//! Each table has a [`Stamp`]: a number that no table of the process has had before. A thread's cache has [`ROWS`] rows, each with the stamp of its table.
 //!
 //! 1. A row is valid while the table's stamp is the row's. So a row of another table, or from before a removal, never matches.
 //! 2. A removal renews the stamp before the entry is freed or its key is reused. A thread that still reads the old stamp finds the entry, as it would have just
@@ -8,7 +8,7 @@
 //! 3. A row's stamp was read before its lookup, or under the lock under which it is renewed. So if the entry is removed between lookup and caching, the row is
 //!    stale at once.
 //! 4. Only entries that were found are cached: an insertion does not renew the stamp.
-//! 5. The rows of [`Numbered`] are weak references: a cache keeps nothing alive.
+//! 5. The rows of [`CachedTable`] are weak references: a cache keeps nothing alive.
 //!
 //! [`Ranges::kill`] renews the stamp, [`Ranges::remove`] does not need to: a range is dead before it is removed, and dead ranges are not cached.
 
@@ -28,7 +28,7 @@ use crate::Result;
 use crate::backend::ranges::{self, Found, Listed, Range, Span};
 use crate::backend::{Block, MemoryLocation, Place, Taints};
 
-const MANY: usize = 4;
+const ROWS: usize = 4;
 
 struct Stamp(AtomicU64);
 
@@ -45,98 +45,98 @@ fn next() -> u64 {
 
 impl Stamp {
     pub fn now(&self) -> u64 {
-        // SYNC POINT: gone. Pairs with renew.
+        // SYNC POINT: removal. Pairs with renew.
         self.0.load(Acquire)
     }
 
-    /// Called before the removed entry is freed or its key reused. Entries have a stamp from before their lookup, or under `renew`'s lock.
+    /// Makes all rows of the table stale. The caller frees or reuses what it removes only afterwards.
     fn renew(&self) {
-        // SYNC POINT: gone. Pairs with now.
+        // SYNC POINT: removal. Pairs with now.
         self.0.store(next(), Release);
     }
 }
 
 struct Spans {
-    rows: [Cell<(u64, Span)>; MANY],
+    rows: [Cell<(u64, Span)>; ROWS],
     next: Cell<usize>,
 }
 
 thread_local! {
     static SPANS: Spans = const {
         const NONE: Span = Span { start: 0, bytes: 0, place: NonNull::dangling(), shift: 0, location: MemoryLocation::Host, device: 0 };
-        Spans { rows: [const { Cell::new((0, NONE)) }; MANY], next: Cell::new(0) }
+        Spans { rows: [const { Cell::new((0, NONE)) }; ROWS], next: Cell::new(0) }
     };
 }
 
 #[inline]
-fn span(stamp: u64, address: u64) -> Option<Span> {
+fn cached_span(stamp: u64, address: u64) -> Option<Span> {
     SPANS.with(|spans| {
         let rows = spans.rows.iter().map(Cell::get);
         rows.into_iter().find(|(then, span)| *then == stamp && address.wrapping_sub(span.start) < span.bytes).map(|(_, span)| span)
     })
 }
 
-fn remember(stamp: u64, span: Span) {
+fn cache_span(stamp: u64, span: Span) {
     SPANS.with(|spans| {
-        let next = spans.next.replace((spans.next.get() + 1) % MANY);
+        let next = spans.next.replace((spans.next.get() + 1) % ROWS);
         spans.rows[next].set((stamp, span));
     });
 }
 
-pub(super) struct Numbered<K, T> {
-    things: RwLock<HashMap<K, Arc<T>, RandomState>>,
+pub(super) struct CachedTable<K, T> {
+    entries: RwLock<HashMap<K, Arc<T>, RandomState>>,
     stamp: Stamp,
 }
 
-pub(super) struct Recent<K, T> {
-    rows: RefCell<[Row<K, T>; MANY]>,
+pub(super) struct ThreadCache<K, T> {
+    rows: RefCell<[Row<K, T>; ROWS]>,
     next: Cell<usize>,
 }
 
 struct Row<K, T> {
     stamp: u64,
     key: Option<K>,
-    thing: Weak<T>,
+    entry: Weak<T>,
 }
 
-pub(super) trait Remembered: Sized + 'static {
+pub(super) trait Cached: Sized + 'static {
     type Key: Copy + Eq + Hash + 'static;
 
-    fn recent() -> &'static LocalKey<Recent<Self::Key, Self>>;
+    fn cache() -> &'static LocalKey<ThreadCache<Self::Key, Self>>;
 }
 
-impl<K, T> Recent<K, T> {
+impl<K, T> ThreadCache<K, T> {
     pub const fn new() -> Self {
-        Self { rows: RefCell::new([const { Row { stamp: 0, key: None, thing: Weak::new() } }; MANY]), next: Cell::new(0) }
+        Self { rows: RefCell::new([const { Row { stamp: 0, key: None, entry: Weak::new() } }; ROWS]), next: Cell::new(0) }
     }
 }
 
-impl<T: Remembered> Default for Numbered<T::Key, T> {
+impl<T: Cached> Default for CachedTable<T::Key, T> {
     fn default() -> Self {
-        Self { things: RwLock::default(), stamp: Stamp::default() }
+        Self { entries: RwLock::default(), stamp: Stamp::default() }
     }
 }
 
-impl<T: Remembered> Numbered<T::Key, T> {
+impl<T: Cached> CachedTable<T::Key, T> {
     #[inline]
     pub fn get(&self, key: T::Key) -> Option<Arc<T>> {
         let stamp = self.stamp.now();
         let known = |row: &&Row<T::Key, T>| row.stamp == stamp && row.key == Some(key);
         // Inaccessible while the thread ends.
-        let recent = T::recent().try_with(|recent| recent.rows.borrow().iter().find(known).and_then(|row| row.thing.upgrade()));
-        recent.ok().flatten().or_else(|| self.look(key))
+        let recent = T::cache().try_with(|recent| recent.rows.borrow().iter().find(known).and_then(|row| row.entry.upgrade()));
+        recent.ok().flatten().or_else(|| self.look_up(key))
     }
 
     #[inline(never)]
-    fn look(&self, key: T::Key) -> Option<Arc<T>> {
-        let things = self.read();
-        let thing = things.get(&key)?;
-        let row = Row { stamp: self.stamp.now(), key: Some(key), thing: Arc::downgrade(thing) };
-        let _ = T::recent().try_with(|recent| {
-            let next = recent.next.replace((recent.next.get() + 1) % MANY);
+    fn look_up(&self, key: T::Key) -> Option<Arc<T>> {
+        let entries = self.read();
+        let entry = entries.get(&key)?;
+        let row = Row { stamp: self.stamp.now(), key: Some(key), entry: Arc::downgrade(entry) };
+        let _ = T::cache().try_with(|recent| {
+            let next = recent.next.replace((recent.next.get() + 1) % ROWS);
             recent.rows.borrow_mut()[next] = row;
         });
-        Some(Arc::clone(thing))
+        Some(Arc::clone(entry))
     }
 
     #[inline]
@@ -144,22 +144,22 @@ impl<T: Remembered> Numbered<T::Key, T> {
         self.stamp.now()
     }
 
-    pub fn insert(&self, key: T::Key, thing: Arc<T>) {
-        self.write().insert(key, thing);
+    pub fn insert(&self, key: T::Key, entry: Arc<T>) {
+        self.write().insert(key, entry);
     }
 
     pub fn remove(&self, key: T::Key) -> Option<Arc<T>> {
-        let mut things = self.write();
+        let mut entries = self.write();
         self.stamp.renew();
-        things.remove(&key)
+        entries.remove(&key)
     }
 
-    /// `gone` gets each removed entry before other threads observe that.
-    pub fn take(&self, mut goes: impl FnMut(&T) -> bool, mut gone: impl FnMut(T::Key, Arc<T>)) {
-        let mut things = self.write();
-        for (key, thing) in things.extract_if(|_, thing| goes(thing)) {
+    /// Passes each removed entry to `removed` under the lock, so before another thread can observe the removal.
+    pub fn take(&self, mut is_removed: impl FnMut(&T) -> bool, mut removed: impl FnMut(T::Key, Arc<T>)) {
+        let mut entries = self.write();
+        for (key, entry) in entries.extract_if(|_, entry| is_removed(entry)) {
             self.stamp.renew();
-            gone(key, thing);
+            removed(key, entry);
         }
     }
 
@@ -168,11 +168,11 @@ impl<T: Remembered> Numbered<T::Key, T> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<T::Key, Arc<T>, RandomState>> {
-        self.things.read().unwrap_or_else(PoisonError::into_inner)
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<T::Key, Arc<T>, RandomState>> {
-        self.things.write().unwrap_or_else(PoisonError::into_inner)
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -215,18 +215,18 @@ impl<O> Ranges<O> {
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = place.address();
-        match span(self.stamp.now(), address) {
+        match cached_span(self.stamp.now(), address) {
             Some(span) => span.found(address, bytes),
-            None => self.look(place, address, bytes, call),
+            None => self.look_up(place, address, bytes, call),
         }
     }
 
     #[inline(never)]
-    fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
+    fn look_up(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
-            remember(stamp, range.span(address - offset));
+            cache_span(stamp, range.span(address - offset));
         }
         ranges.end(place, bytes, None, call)
     }
@@ -254,40 +254,40 @@ mod tests {
     #[derive(Debug, PartialEq)]
     struct Thing(u64);
 
-    impl Remembered for Thing {
+    impl Cached for Thing {
         type Key = u64;
 
-        fn recent() -> &'static LocalKey<Recent<u64, Self>> {
-            thread_local!(static RECENT: Recent<u64, Thing> = const { Recent::new() });
-            &RECENT
+        fn cache() -> &'static LocalKey<ThreadCache<u64, Self>> {
+            thread_local!(static CACHE: ThreadCache<u64, Thing> = const { ThreadCache::new() });
+            &CACHE
         }
     }
 
     #[test]
     fn a_removed_entry_is_not_found_through_a_cache() {
-        let things = Numbered::default();
+        let entries = CachedTable::default();
         for key in 0..10 {
-            things.insert(key, Arc::new(Thing(key)));
+            entries.insert(key, Arc::new(Thing(key)));
         }
-        assert!((0..10).all(|key| things.get(key).as_deref() == Some(&Thing(key))));
-        let held = things.get(9);
-        assert_eq!(things.remove(9), held);
-        assert_eq!(things.get(9), None, "somebody still has it");
-        let taken = things.get(8);
+        assert!((0..10).all(|key| entries.get(key).as_deref() == Some(&Thing(key))));
+        let held = entries.get(9);
+        assert_eq!(entries.remove(9), held);
+        assert_eq!(entries.get(9), None, "somebody still has it");
+        let taken = entries.get(8);
         std::thread::scope(|scope| {
-            scope.spawn(|| things.take(|thing| thing.0 > 6, |key, thing| assert_eq!(thing.0, key)));
+            scope.spawn(|| entries.take(|entry| entry.0 > 6, |key, entry| assert_eq!(entry.0, key)));
         });
-        assert_eq!((7..10).map(|key| things.get(key)).collect::<Vec<_>>(), [None, None, None]);
-        assert_eq!((taken.as_deref(), things.all().len()), (Some(&Thing(8)), 7));
+        assert_eq!((7..10).map(|key| entries.get(key)).collect::<Vec<_>>(), [None, None, None]);
+        assert_eq!((taken.as_deref(), entries.all().len()), (Some(&Thing(8)), 7));
     }
 
     #[test]
     fn caches_keep_no_entry_alive_and_belong_to_one_table() {
-        let (things, others) = (Numbered::default(), Numbered::default());
-        things.insert(1, Arc::new(Thing(1)));
-        assert_eq!((things.get(1).is_some(), others.get(1)), (true, None::<Arc<Thing>>));
-        let last = things.get(1).map(|thing| Arc::downgrade(&thing));
-        drop(things);
+        let (entries, others) = (CachedTable::default(), CachedTable::default());
+        entries.insert(1, Arc::new(Thing(1)));
+        assert_eq!((entries.get(1).is_some(), others.get(1)), (true, None::<Arc<Thing>>));
+        let last = entries.get(1).map(|entry| Arc::downgrade(&entry));
+        drop(entries);
         assert!(last.is_some_and(|last| last.upgrade().is_none()));
     }
 

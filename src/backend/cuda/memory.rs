@@ -2,7 +2,7 @@
 //!
 //! | memory | allocated by | [`Owner`] | freed by | the free waits for kernels |
 //! |---|---|---|---|---|
-//! | device, with a pool | `cuMemAllocFromPoolAsync` | `Pool` | `cuMemFreeAsync`, behind the last use or on an idle lane | no |
+//! | device, with a pool | `cuMemAllocFromPoolAsync` | `Pool` | `cuMemFreeAsync`, behind the last use or on an internal stream | no |
 //! | device, without a pool | `cuMemAlloc` | `Driver` | `cuMemFree` | yes |
 //! | pinned | `cuMemHostAlloc` | `Pinned` | `cuMemFreeHost` | yes |
 //! | managed | `cuMemAllocManaged` | `Driver` | `cuMemFree` | yes |
@@ -51,18 +51,18 @@ pub(super) enum Owner {
 
 impl Owner {
     /// True if freeing synchronises with every kernel.
-    pub const fn waits(&self) -> bool {
+    pub const fn free_waits(&self) -> bool {
         matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_))
     }
 }
 
-const GRANTED: u64 = 256;
+const DRIVER_ALIGN: u64 = 256;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
 /// `CU_MEM_ATTACH_GLOBAL`.
 const GLOBAL: u32 = 1;
 
-struct Given {
+struct Allocation {
     owner: Owner,
     base: u64,
     shift: u64,
@@ -70,7 +70,7 @@ struct Given {
 }
 
 impl Inner {
-    pub(super) fn give(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+    pub(super) fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let Request { location, device, layout, options } = *request;
         if let Some(on) = on {
             self.stream(on)?;
@@ -84,23 +84,24 @@ impl Inner {
             return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
         options.check(location)?;
-        let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
-        let given = match location {
-            MemoryLocation::Device => self.give_device(home, request, bytes, on)?,
-            MemoryLocation::Pinned => self.give_pinned(home, request, bytes)?,
-            MemoryLocation::Unified => self.give_managed(home, request, bytes)?,
-            MemoryLocation::Host => give_pageable(layout)?,
+        let bytes =
+            layout.size().checked_add(align.saturating_sub(DRIVER_ALIGN) as usize).ok_or_else(|| self.out_of_memory(home, request))?;
+        let allocation = match location {
+            MemoryLocation::Device => self.allocate_device(home, request, bytes, on)?,
+            MemoryLocation::Pinned => self.allocate_pinned(home, request, bytes)?,
+            MemoryLocation::Unified => self.allocate_managed(home, request, bytes)?,
+            MemoryLocation::Host => allocate_pageable(layout)?,
         };
-        let start = given.base.next_multiple_of(align);
+        let start = allocation.base.next_multiple_of(align);
         // No provenance: the host never dereferences it.
-        let place = match &given.owner {
-            Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - given.base) as usize),
+        let place = match &allocation.owner {
+            Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - allocation.base) as usize),
             _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
             _ => ptr::without_provenance_mut(start as usize),
         };
         let Some(place) = NonNull::new(place) else { return Err(Error::Unsupported { what: "memory at address 0" }) };
-        let range = Range { shift: given.shift, ..Range::of(request, place, given.owner) };
-        Ok(Block { ready: given.ready, ..self.list_range(start, range) })
+        let range = Range { shift: allocation.shift, ..Range::of(request, place, allocation.owner) };
+        Ok(Block { ready: allocation.ready, ..self.list_range(start, range) })
     }
 
     pub(super) fn list_range(&self, start: u64, range: Range<Owner>) -> Block {
@@ -110,37 +111,37 @@ impl Inner {
         block
     }
 
-    fn give_device(&self, home: &Device, request: &Request, bytes: usize, on: Option<StreamId>) -> Result<Given> {
+    fn allocate_device(&self, home: &Device, request: &Request, bytes: usize, on: Option<StreamId>) -> Result<Allocation> {
         let calls = home.calls;
         let is_zeroed = request.options.contains(Options::ZEROED);
         let zero = |address, stream: CUstream| {
-            // SAFETY: just allocated, with this size.
+            // SAFETY: the memory was just allocated, with this size, and is used by no other call.
             if is_zeroed { unsafe { calls.cuMemsetD8Async(address, 0, bytes, stream) } } else { Ok(()) }
         };
         let Some(pool) = &home.pool else {
             let _bound = home.bind()?;
             let mut address = 0;
-            // SAFETY: writes one address.
+            // SAFETY: the call writes one address, to a local variable.
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
-            said.map_err(|error| self.short(error, home, request))?;
-            if let Err(error) = if is_zeroed { home.now(|lane| zero(address, lane.stream())) } else { Ok(()) } {
-                // SAFETY: just allocated and unused.
+            said.map_err(|error| self.explain(error, home, request))?;
+            if let Err(error) = if is_zeroed { home.run_and_wait(|internal| zero(address, internal.stream())) } else { Ok(()) } {
+                // SAFETY: the memory was just allocated, and its only use has failed or is complete.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
-            return Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None });
+            return Ok(Allocation { owner: Owner::Driver(address), base: address, shift: 0, ready: None });
         };
         let mut address = 0;
         let mut take = |stream: CUstream| {
-            address = pool.take(bytes, stream).map_err(|error| self.short(error, home, request))?;
+            address = pool.allocate(bytes, stream).map_err(|error| self.explain(error, home, request))?;
             zero(address, stream).inspect_err(|_| {
-                // Ordered after its allocation. SAFETY: from the pool, freed once, unused.
+                // SAFETY: the memory is of the pool, is not freed otherwise, and the stream executes the free after the allocation.
                 let _ = unsafe { calls.cuMemFreeAsync(address, stream) };
                 address = 0;
             })
         };
         let outcome = match on {
-            None => home.now(|lane| take(lane.stream())).map(|()| None),
+            None => home.run_and_wait(|internal| take(internal.stream())).map(|()| None),
             Some(on) => {
                 let queue = self.stream(on)?;
                 let length = Length::Bytes(if is_zeroed { bytes as u64 } else { 0 });
@@ -148,51 +149,52 @@ impl Inner {
             }
         };
         match outcome {
-            Ok(ready) => Ok(Given { owner: Owner::Pool(address), base: address, shift: 0, ready }),
+            Ok(ready) => Ok(Allocation { owner: Owner::Pool(address), base: address, shift: 0, ready }),
             Err(error) => {
                 if address != 0 {
-                    self.give_back(home, address)?;
+                    self.free_to_pool(home, address)?;
                 }
                 Err(error)
             }
         }
     }
 
-    fn give_pinned(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
+    fn allocate_pinned(&self, home: &Device, request: &Request, bytes: usize) -> Result<Allocation> {
         let _bound = home.bind()?;
         let flags = if request.options.contains(Options::WRITE_COMBINED) { WRITE_COMBINED } else { 0 };
         let asked = request.layout.size() as u64;
         self.budget.take(asked)?;
-        let place = locked(home.calls, bytes, flags).map_err(|error| {
+        let place = page_locked(home.calls, bytes, flags).map_err(|error| {
             self.budget.give(asked);
-            self.short(error, home, request)
+            self.explain(error, home, request)
         })?;
-        // SAFETY: just allocated, mapped and pinned.
-        let shift = unsafe { shift(home.calls, place) }.inspect_err(|_| {
-            // SAFETY: just allocated and unused.
+        // SAFETY: the memory was just allocated, pinned and mapped.
+        let shift = unsafe { device_shift(home.calls, place) }.inspect_err(|_| {
+            // SAFETY: the memory was just allocated, and nothing uses it yet.
             let _ = unsafe { home.calls.cuMemFreeHost(place.as_ptr().cast()) };
             self.budget.give(asked);
         })?;
-        // SAFETY: just allocated, with this size.
+        // SAFETY: the memory was just allocated, with this size, and the host may write to it.
         unsafe { place.write_bytes(0, bytes) };
-        Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, shift, ready: None })
+        Ok(Allocation { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, shift, ready: None })
     }
 
-    fn give_managed(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
+    fn allocate_managed(&self, home: &Device, request: &Request, bytes: usize) -> Result<Allocation> {
         if !home.facts.managed {
             return Err(Error::Unsupported { what: "managed memory" });
         }
-        let _alone = (!home.facts.concurrent_managed_access).then(|| self.alone());
-        self.host_may_touch(home)?;
+        let _no_launches = (!home.facts.concurrent_managed_access).then(|| self.block_launches());
+        self.check_host_access(home)?;
         let _bound = home.bind()?;
         let mut address = 0;
-        // SAFETY: writes one address.
+        // SAFETY: the call writes one address, to a local variable.
         let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
-        said.map_err(|error| self.short(error, home, request))?;
+        said.map_err(|error| self.explain(error, home, request))?;
         let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: just allocated with this size, at one address for both sides, without a conflicting kernel.
+        // SAFETY: the memory was just allocated, with this size, and has one address for host and device. `check_host_access` found no kernel during which
+        // the host must not access it, and none is launched until this returns.
         unsafe { place.write_bytes(0, bytes) };
-        Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
+        Ok(Allocation { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
     /// Queues the free of a dead block behind its last use, if possible.
@@ -209,7 +211,7 @@ impl Inner {
         let address = block.address();
         let done = CompletionCount::free(range.bytes());
         let queued = queue.push_bound(&bound, state, None, Length::Bytes(0), Some(done), |op| {
-            // SAFETY: from the pool, freed once, after the last use.
+            // SAFETY: the memory is of the pool. It is freed once, because its range is removed, and after its last use, in stream order.
             op.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
         });
         if queued.is_err() {
@@ -232,15 +234,17 @@ impl Inner {
 
     fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
         match owner {
-            // SAFETY: from this call's counterpart, freed once, unused.
+            // SAFETY: `cuMemAlloc` or `cuMemAllocManaged` returned the address. The owner is consumed, so it is freed once; its range was removed after its
+            // uses.
             Owner::Driver(address) => unsafe { home.calls.cuMemFree_v2(address) },
-            Owner::Pool(address) => self.give_back(home, address),
-            // SAFETY: as above.
+            Owner::Pool(address) => self.free_to_pool(home, address),
+            // SAFETY: `cuMemHostAlloc` returned the address. The owner is consumed, so it is freed once; its range was removed after its uses.
             Owner::Pinned(place) => unsafe { home.calls.cuMemFreeHost(place.0.cast()) },
-            // SAFETY: registered once, unused.
+            // SAFETY: `cuMemHostRegister` registered the address. The owner is consumed, so it is unregistered once; its range was removed after its uses.
             Owner::Registered(place) => unsafe { home.calls.cuMemHostUnregister(place.0.cast()) },
             Owner::Pageable(place, layout) => {
-                // SAFETY: allocated with this layout.
+                // SAFETY: Rust's allocator returned the address for this layout. The owner is consumed, so it is freed once; its range was removed after its
+                // uses.
                 unsafe { dealloc(place.0, layout) };
                 Ok(())
             }
@@ -248,21 +252,21 @@ impl Inner {
         }
     }
 
-    /// An idle lane, to wait for no other work.
-    fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
-        // SAFETY: from the pool, freed once, unused.
-        home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
+    /// Frees on an internal stream, which waits for no other work. Nothing uses the memory any more.
+    fn free_to_pool(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
+        // SAFETY: the caller has the memory from the pool, frees it once, and no use is incomplete.
+        home.run_and_wait(|internal| unsafe { home.calls.cuMemFreeAsync(address, internal.stream()) })
     }
 
-    fn short(&self, error: Error, home: &Device, request: &Request) -> Error {
+    fn explain(&self, error: Error, home: &Device, request: &Request) -> Error {
         match error {
-            Error::Driver { code: code::OUT_OF_MEMORY, .. } => self.shortage(home, request),
+            Error::Driver { code: code::OUT_OF_MEMORY, .. } => self.out_of_memory(home, request),
             error => error,
         }
     }
 
     /// An estimate: the driver does not report the largest free range.
-    fn shortage(&self, home: &Device, request: &Request) -> Error {
+    fn out_of_memory(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {
             MemoryLocation::Host | MemoryLocation::Pinned => Error::Map { bytes: requested, source: io::ErrorKind::OutOfMemory.into() },
@@ -277,13 +281,13 @@ impl Inner {
     pub(super) fn memory(&self, home: &Device) -> Result<(u64, u64)> {
         let _bound = home.bind()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: writes two integers.
+        // SAFETY: the call writes two integers, to local variables.
         unsafe { home.calls.cuMemGetInfo_v2(&raw mut free, &raw mut total) }?;
-        let kept = home.pool.as_ref().map_or(Ok(0), |pool| pool.idle())?;
+        let kept = home.pool.as_ref().map_or(Ok(0), |pool| pool.idle_bytes())?;
         Ok((free as u64 + kept, total as u64))
     }
 
-    pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
+    pub(super) fn check_host_access(&self, home: &Device) -> Result<()> {
         driver::check_not_forked("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
             return Err(Error::Busy {
@@ -294,12 +298,12 @@ impl Inner {
     }
 }
 
-fn give_pageable(layout: Layout) -> Result<Given> {
-    // SAFETY: the layout has a byte: the caller's check.
+fn allocate_pageable(layout: Layout) -> Result<Allocation> {
+    // SAFETY: the layout has at least one byte: `allocate` has checked it.
     let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };
-    Ok(Given { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, shift: 0, ready: None })
+    Ok(Allocation { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, shift: 0, ready: None })
 }
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -348,36 +352,36 @@ impl DriverPool {
             location: ON_A_DEVICE,
             device: device.cast_signed(),
             security: ptr::null_mut(),
-            most: 0,
+            max_bytes: 0,
             usage: 0,
             reserved: [0; 54],
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: reads one structure, writes one handle.
+        // SAFETY: the call reads one structure and writes one handle, both local variables.
         unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
         let pool = Self { calls, handle: Handle(handle) };
         // By default, an allocation for which the pool has no memory makes its stream wait for another stream's queued free. That free may be behind a
         // persistent kernel: the caller would wait for the kernel's end instead of getting `OutOfMemory`.
         let mut never: c_int = 0;
-        // SAFETY: a live pool; reads 32 bits.
+        // SAFETY: the pool is live. The attribute has 32 bits.
         unsafe { calls.cuMemPoolSetAttribute(handle, WAITS_FOR_FREES, (&raw mut never).cast()) }?;
         let mut value = threshold;
-        // SAFETY: a live pool; reads 64 bits.
+        // SAFETY: the pool is live. The attribute has 64 bits.
         unsafe { calls.cuMemPoolSetAttribute(handle, THRESHOLD, (&raw mut value).cast()) }?;
         Ok(pool)
     }
 
-    pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
+    pub fn allocate(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
-        // SAFETY: a live pool and stream; writes one address.
+        // SAFETY: the pool is live, and each caller passes a stream that it holds. The call writes one address, to a local variable.
         unsafe { self.calls.cuMemAllocFromPoolAsync(&raw mut address, bytes, self.handle.0, stream) }?;
         Ok(address)
     }
 
-    pub fn idle(&self) -> Result<u64> {
+    pub fn idle_bytes(&self) -> Result<u64> {
         let ask = |which| {
             let mut value = 0_u64;
-            // SAFETY: a live pool; writes 64 bits.
+            // SAFETY: the pool is live. The attribute has 64 bits, which the call writes to a local variable.
             unsafe { self.calls.cuMemPoolGetAttribute(self.handle.0, which, (&raw mut value).cast()) }?;
             Ok::<u64, Error>(value)
         };
@@ -385,21 +389,21 @@ impl DriverPool {
     }
 
     pub fn trim(&self) -> Result<()> {
-        // SAFETY: a live pool.
+        // SAFETY: the pool is live.
         unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
     }
 
-    pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
+    pub fn set_access(&self, device: u32, is_shared: bool) -> Result<()> {
         let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
         let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
-        // SAFETY: a live pool; reads one structure.
+        // SAFETY: the pool is live. The call reads one structure, a local variable.
         unsafe { self.calls.cuMemPoolSetAccess(self.handle.0, &raw const access, 1) }
     }
 }
 
 impl Drop for DriverPool {
     fn drop(&mut self) {
-        // SAFETY: created once, unused; else the process's end frees it.
+        // SAFETY: the pool was created once, and no stream uses it. If the call fails, the end of the process frees it.
         let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
     }
 }
@@ -408,9 +412,9 @@ impl Drop for DriverPool {
 const EVERYWHERE: u32 = 3;
 
 /// Uninitialised; accessible to every device.
-pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
+pub(super) fn page_locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let mut pointer = ptr::null_mut::<c_void>();
-    // SAFETY: writes one pointer.
+    // SAFETY: the call writes one pointer, to a local variable.
     unsafe { calls.cuMemHostAlloc(&raw mut pointer, bytes, EVERYWHERE | flags) }?;
     NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
 }
@@ -420,9 +424,9 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
 /// # Safety
 ///
 /// `place` is live, pinned and mapped.
-pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<u64> {
+pub(super) unsafe fn device_shift(calls: &'static Calls, place: NonNull<u8>) -> Result<u64> {
     let mut address = 0;
-    // SAFETY: the caller's promise; writes one address.
+    // SAFETY: the memory is live, pinned and mapped: the caller's promise. The call writes one address, to a local variable.
     unsafe { calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) }?;
     Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
 }
@@ -430,61 +434,61 @@ pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<
 pub(super) struct PinnedChunks {
     calls: &'static Calls,
     bytes: usize,
-    together: usize,
-    held: Mutex<Held>,
+    per_block: usize,
+    chunks: Mutex<Chunks>,
 }
 
 #[derive(Default)]
-struct Held {
-    blocks: Vec<Place>,
-    idle: Vec<Place>,
+struct Chunks {
+    blocks: Vec<ChunkAddress>,
+    idle: Vec<ChunkAddress>,
 }
 
 /// INVARIANT: pinned bytes to which the holder has exclusive access.
 #[derive(Clone, Copy)]
-struct Place(NonNull<u8>);
+struct ChunkAddress(NonNull<u8>);
 
-// SAFETY: exclusive to the holder, without thread affinity.
-unsafe impl Send for Place {}
-// SAFETY: as above; a shared reference gives only the address.
-unsafe impl Sync for Place {}
+// SAFETY: the bytes are exclusive to the holder (the invariant), and belong to no thread.
+unsafe impl Send for ChunkAddress {}
+// SAFETY: a shared reference gives the address alone.
+unsafe impl Sync for ChunkAddress {}
 
 pub(super) struct PinnedChunk {
-    place: Place,
+    place: ChunkAddress,
     home: Arc<PinnedChunks>,
 }
 
 impl PinnedChunks {
-    pub fn new(calls: &'static Calls, bytes: usize, together: usize) -> Self {
-        Self { calls, bytes, together, held: Mutex::default() }
+    pub fn new(calls: &'static Calls, bytes: usize, per_block: usize) -> Self {
+        Self { calls, bytes, per_block, chunks: Mutex::default() }
     }
 
     pub fn take(self: &Arc<Self>) -> Result<PinnedChunk> {
-        let idle = self.held().idle.pop();
+        let idle = self.chunks().idle.pop();
         let place = match idle {
             Some(place) => place,
             None => {
-                let block = locked(self.calls, self.bytes * self.together, 0)?;
-                let mut held = self.held();
-                held.blocks.push(Place(block));
-                // SAFETY: within the block.
-                held.idle.extend((1..self.together).map(|index| Place(unsafe { block.add(index * self.bytes) })));
-                Place(block)
+                let block = page_locked(self.calls, self.bytes * self.per_block, 0)?;
+                let mut chunks = self.chunks();
+                chunks.blocks.push(ChunkAddress(block));
+                // SAFETY: the index is below the number of chunks of the block.
+                chunks.idle.extend((1..self.per_block).map(|index| ChunkAddress(unsafe { block.add(index * self.bytes) })));
+                ChunkAddress(block)
             }
         };
         Ok(PinnedChunk { place, home: Arc::clone(self) })
     }
 
     /// No chunk may be in use.
-    pub fn give_back(&self) {
-        for block in std::mem::take(&mut *self.held()).blocks {
-            // SAFETY: allocated once, unused; else the context's end frees it.
+    pub fn free_all(&self) {
+        for block in std::mem::take(&mut *self.chunks()).blocks {
+            // SAFETY: the block was allocated once, and no chunk of it is in use: the caller's promise. If the call fails, the end of the context frees it.
             let _ = unsafe { self.calls.cuMemFreeHost(block.0.as_ptr().cast()) };
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn chunks(&self) -> MutexGuard<'_, Chunks> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -497,7 +501,7 @@ impl PinnedChunk {
 impl Drop for PinnedChunk {
     fn drop(&mut self) {
         if !driver::is_forked() {
-            self.home.held().idle.push(self.place);
+            self.home.chunks().idle.push(self.place);
         }
     }
 }
@@ -545,15 +549,15 @@ impl Inner {
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
             return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
         }
-        let to = self.side(to)?;
+        let to = self.location_number(to)?;
         let number = queue.push(Length::Bytes(bytes), Some(CompletionCount::prefetch(bytes)), |op| {
-            // SAFETY: live managed memory; freeing it waits for this operation.
+            // SAFETY: the memory is managed, in a live range, and freeing it waits for this operation.
             op.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;
         Ok(Ticket { stream: on, number })
     }
 
-    fn side(&self, device: Option<u32>) -> Result<i32> {
+    fn location_number(&self, device: Option<u32>) -> Result<i32> {
         device.map_or(Ok(HOST), |device| Ok(self.device(device)?.handle))
     }
 }
@@ -579,9 +583,9 @@ impl CudaBackend {
             Advice::MappedBy(side) => (5, side),
             Advice::NotMappedBy(side) => (6, side),
         };
-        let (side, home) = (self.inner.side(side)?, self.inner.device(block.device)?);
+        let (side, home) = (self.inner.location_number(side)?, self.inner.device(block.device)?);
         let _bound = home.bind()?;
-        // SAFETY: live managed memory, just found.
+        // SAFETY: the memory is managed, and was just found in a live range.
         unsafe { home.calls.cuMemAdvise(address.get(), bytes as usize, number, side) }
     }
 }

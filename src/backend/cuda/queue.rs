@@ -11,7 +11,7 @@
 //! Events tell: an event is complete after all operations that were queued before it was recorded. Recording one costs about as much as a small copy, so not
 //! every operation has one. An event is recorded
 //!
-//! - after an operation of [`LARGE`] bytes or more, and after [`RUN`] operations without one,
+//! - after an operation of [`LARGE_BYTES`] bytes or more, and after [`MAX_UNCOVERED`] operations without one,
 //! - before an operation of unbounded duration (a kernel, or a wait for another stream's kernel): a wait for an earlier operation must not wait for it,
 //! - when a waiter needs one ([`ensure_event`](Queue::ensure_event)).
 //!
@@ -29,7 +29,7 @@
 //!
 //! # Waiting
 //!
-//! The driver calls no one back who may call the driver, so waiters poll: they spin, then yield, and after [`AWAKE`] sleep in the driver's own wait for an
+//! The driver calls no one back who may call the driver, so waiters poll: they spin, then yield, and after [`POLL_TIME`] sleep in the driver's own wait for an
 //! event, or between polls if they have a deadline. Each poll also counts completions and returns resources, for whichever operations are complete.
 //!
 //! # What failures leave
@@ -54,11 +54,11 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::Inner;
-use super::copy::{CompletionCount, Stager, drain};
+use super::copy::{CompletionCount, Stager, drain_stores};
 use super::device::{Bound, Device, TRIES};
 use super::driver::{self, Handle, checked, code, is_final};
 use super::event::Event;
-use super::lookup::{Recent, Remembered};
+use super::lookup::{Cached, ThreadCache};
 use super::memory::PinnedChunk;
 use crate::backend::counters::Counts;
 use crate::backend::failures::{Failures, HasUnreported};
@@ -67,24 +67,24 @@ use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// An operation of this size takes 5 us or more and gets its own event: earlier waits should not include it.
-const LARGE: u64 = 64 << 10;
-const RUN: u64 = 32;
+const LARGE_BYTES: u64 = 64 << 10;
+const MAX_UNCOVERED: u64 = 32;
 /// Outstanding events at which `push` polls.
-const MANY: usize = 64;
+const MAX_EVENTS: usize = 64;
 /// For a kernel, its waits and some large copies.
-const EVENTS: usize = 16;
+const STOCKED_EVENTS: usize = 16;
 /// Enough if each operation is waited for.
-const FIRST_EVENTS: usize = 2;
+const INITIAL_EVENTS: usize = 2;
 /// The kernels usually queued in a row.
-const OWN_EVENTS: usize = 32;
+const MAX_IDLE_EVENTS: usize = 32;
 /// The driver's wake-up is tens of microseconds late; copying 256 MiB within a device takes about 125.
-const AWAKE: Duration = Duration::from_micros(300);
+const POLL_TIME: Duration = Duration::from_micros(300);
 /// Polls per reading of the clock.
-const CLOCK: u64 = 8;
+const POLLS_PER_CLOCK: u64 = 8;
 
 pub(super) struct Queue {
     counts: Arc<Counts>,
-    stream: Owned,
+    stream: StreamOwner,
     state: Mutex<State>,
     complete: AtomicU64,
     last_launch: AtomicU64,
@@ -93,20 +93,20 @@ pub(super) struct Queue {
     pub device: Arc<Device>,
 }
 
-enum Owned {
+enum StreamOwner {
     /// Returns to the device once the queue is over.
-    Here(Handle<CUstream_st>),
+    Device(Handle<CUstream_st>),
     /// Adopted.
-    There { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
+    Caller { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
 }
 
-impl Drop for Owned {
+impl Drop for StreamOwner {
     fn drop(&mut self) {
         // Even in a fork, its owner might call the driver.
-        if let Self::There { keeps, .. } = self
+        if let Self::Caller { keeps, .. } = self
             && !driver::is_forked()
         {
-            // SAFETY: dropped only here.
+            // SAFETY: the value is dropped only here.
             unsafe { ManuallyDrop::drop(keeps) };
         }
     }
@@ -199,18 +199,18 @@ impl OpBuilder<'_> {
 impl Queue {
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(Owned::Here(device.take_stream()?)))
+        Self::new(device, counts, || Ok(StreamOwner::Device(device.take_stream()?)))
     }
 
     pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(Owned::There { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
+        Self::new(device, counts, || Ok(StreamOwner::Caller { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
     }
 
     /// Allocates now: later it could block behind a kernel.
-    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
-        let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
-        device.events.stock(EVENTS)?;
+    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<StreamOwner>) -> Result<Self> {
+        let idle = (0..INITIAL_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
+        device.events.stock(STOCKED_EVENTS)?;
         let state = Mutex::new(State { staging: Some(device.stagings.take()?), idle, ..State::default() });
         let [complete, last_launch, last_unbounded] = [const { AtomicU64::new(0) }; 3];
         let (device, counts, stream) = (Arc::clone(device), Arc::clone(counts), stream()?);
@@ -219,7 +219,7 @@ impl Queue {
 
     pub fn handle(&self) -> CUstream {
         match &self.stream {
-            Owned::Here(stream) | Owned::There { stream, .. } => stream.0,
+            StreamOwner::Device(stream) | StreamOwner::Caller { stream, .. } => stream.0,
         }
     }
 
@@ -279,10 +279,10 @@ impl Queue {
             self.last_unbounded.store(number, Release);
         }
         let covered = state.events.back().map_or_else(|| self.complete.load(Relaxed), |(number, _)| *number);
-        if matches!(length, Length::Bytes(LARGE..)) || number - covered >= RUN {
+        if matches!(length, Length::Bytes(LARGE_BYTES..)) || number - covered >= MAX_UNCOVERED {
             let _ = self.record(&mut state);
         }
-        if state.events.len() >= MANY {
+        if state.events.len() >= MAX_EVENTS {
             let _ = self.poll_events(&mut state);
         }
         Ok(number)
@@ -335,7 +335,7 @@ impl Queue {
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();
-        if let (Owned::Here(stream), false) = (&self.stream, mem::replace(&mut state.is_finished, true)) {
+        if let (StreamOwner::Device(stream), false) = (&self.stream, mem::replace(&mut state.is_finished, true)) {
             self.device.return_stream(*stream);
         }
     }
@@ -368,7 +368,7 @@ impl Queue {
         let mut state = self.state();
         match self.query_driver(&mut state, number) {
             Ok(()) => (state.unanswered, state.no_answer) = (0, None),
-            Err(error) if is_final(&error) => self.break_down(&mut state, error),
+            Err(error) if is_final(&error) => self.break_context(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.unanswered = state.unanswered.saturating_add(1);
                 state.no_answer = (state.unanswered > TRIES).then_some((call, code));
@@ -387,7 +387,7 @@ impl Queue {
                 answer => return answer,
             }
         }
-        // SAFETY: the queue's own stream.
+        // SAFETY: the stream lives as long as the queue.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();
@@ -473,11 +473,11 @@ impl Queue {
         }
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
-        for looks in 1_u64.. {
+        for polls in 1_u64.. {
             if self.is_complete(number) {
                 return true;
             }
-            if looks.is_multiple_of(CLOCK) || waited >= AWAKE {
+            if polls.is_multiple_of(POLLS_PER_CLOCK) || waited >= POLL_TIME {
                 waited = begun.elapsed();
                 if self.check_answers().is_err() {
                     return false;
@@ -487,7 +487,7 @@ impl Queue {
             if left == Some(Duration::ZERO) {
                 return false;
             }
-            match Pause::after(looks, waited) {
+            match Pause::after(polls, waited) {
                 Pause::Spin => core::hint::spin_loop(),
                 Pause::Yield => thread::yield_now(),
                 Pause::Sleep => match left {
@@ -514,7 +514,7 @@ impl Queue {
                     let complete = state.events.pop_front();
                     // An event that a waiter holds is not recorded again.
                     let own = complete.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
-                    state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
+                    state.idle.extend(own.filter(|_| state.idle.len() < MAX_IDLE_EVENTS));
                 }
                 Ok(false) => break,
                 Err(error) => return Err(error),
@@ -537,7 +537,7 @@ impl Queue {
     }
 
     /// Completes everything with the error of a broken context.
-    fn break_down(&self, state: &mut State, error: Error) {
+    fn break_context(&self, state: &mut State, error: Error) {
         if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
             state.broken = Some((self.complete.load(Relaxed), call, code));
         }
@@ -590,9 +590,9 @@ enum Pause {
 }
 
 impl Pause {
-    fn after(looks: u64, waited: Duration) -> Self {
-        match looks {
-            _ if waited >= AWAKE => Self::Sleep,
+    fn after(polls: u64, waited: Duration) -> Self {
+        match polls {
+            _ if waited >= POLL_TIME => Self::Sleep,
             0..50 => Self::Spin,
             _ => Self::Yield,
         }
@@ -628,30 +628,30 @@ impl Inner {
     /// Queues a host function. It must not call the driver.
     pub(super) fn host(&self, op: &mut OpBuilder<'_>, on: CUstream, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {
-            // SAFETY: the data of this function, taken once.
+            // SAFETY: `data` is the pointer of `Box::into_raw` below, and the driver calls this function at most once.
             let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
             job();
-            drain();
+            drain_stores();
         }
         let functions = Arc::clone(op.functions());
         let job = move || functions.run(job);
         let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
-        // SAFETY: the function takes its data once, or never in a broken context, which leaks it.
+        // SAFETY: `run` takes its data, which it frees. In a broken context the driver may never call it, and the data leaks.
         let queued = op.call(|_| unsafe { self.calls().cuLaunchHostFunc(on, run, data.cast()) });
         if queued.is_err() {
-            // SAFETY: not queued, so the data is not taken.
+            // SAFETY: the function was not queued, so the box is still owned here.
             drop(unsafe { Box::from_raw(data) });
         }
         queued
     }
 }
 
-impl Remembered for Queue {
+impl Cached for Queue {
     type Key = StreamId;
 
-    fn recent() -> &'static LocalKey<Recent<StreamId, Self>> {
-        thread_local!(static RECENT: Recent<StreamId, Queue> = const { Recent::new() });
-        &RECENT
+    fn cache() -> &'static LocalKey<ThreadCache<StreamId, Self>> {
+        thread_local!(static CACHE: ThreadCache<StreamId, Queue> = const { ThreadCache::new() });
+        &CACHE
     }
 }
 
@@ -668,7 +668,7 @@ mod tests {
     #[test]
     fn a_waiter_spins_then_yields_then_sleeps() {
         let us = Duration::from_micros;
-        let after = |looks, waited| Pause::after(looks, us(waited));
+        let after = |polls, waited| Pause::after(polls, us(waited));
         assert_eq!(
             [after(1, 0), after(49, 5), after(101, 10), after(1 << 40, 299)],
             [Pause::Spin, Pause::Spin, Pause::Yield, Pause::Yield]
