@@ -73,7 +73,9 @@ impl Fill {
 }
 
 impl Place {
-    /// Spreads the first of `count` elements. Each copy reads right before its target: a failed one's target is invalid too.
+    /// Returns the copies that spread the first of `count` elements over the others: as many as `count` has doublings, rounded up.
+    ///
+    /// Each copy reads right before its target. So if one fails, and its target becomes invalid, the next ones read invalid elements and fail too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {

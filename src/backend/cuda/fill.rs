@@ -1,5 +1,5 @@
 //! Fills with an element of 1, 2, 4 or 8 bytes. A larger element, for example of 16 bytes, is a copy and then copies on the device: see
-//! `src/backend/fill.rs`.
+//! `src/backend/fill.rs`, with the schedule that this file uses too.
 //!
 //! | memory | pattern | calls |
 //! |---|---|---|
@@ -24,7 +24,7 @@ use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
-use crate::backend::{Fill, StreamId, Ticket};
+use crate::backend::{DeviceAddress, Fill, Place, StreamId, Ticket};
 
 const SEED_BYTES: u64 = size_of::<u64>() as u64;
 
@@ -140,12 +140,13 @@ unsafe fn fill_by_driver(
     let first = bytes.min(SEED_BYTES as usize);
     // SAFETY: the target has this many exclusive bytes until the fill is complete, and the seed has 8: the caller's promise.
     call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), first, stream) })?;
-    let mut written = first;
-    while written < bytes {
-        let more = written.min(bytes - written);
+    let (end, seeds) = (to + fill.bytes(), fill.bytes().div_ceil(SEED_BYTES));
+    for copy in Place::Device(DeviceAddress::new(to)).doublings(SEED_BYTES, seeds) {
+        let (to, from) = (copy.to.address(), copy.from.address());
+        // The last seed may be cut: elements of 2 bytes need not fill it.
+        let len = copy.bytes.min(end - to) as usize;
         // SAFETY: both ranges are within the target, which is exclusive until the fill is complete: the caller's promise. They do not overlap.
-        call(&mut |stream| unsafe { calls.cuMemcpyDtoDAsync_v2(to + written as u64, to, more, stream) })?;
-        written += more;
+        call(&mut |stream| unsafe { calls.cuMemcpyDtoDAsync_v2(to, from, len, stream) })?;
     }
     Ok(())
 }
