@@ -1,14 +1,16 @@
 use std::alloc::Layout;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::{spawn, yield_now};
 
 use ringmem::Error;
 use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Uses};
-use ringmem::memory::{Device, GpuBuffer};
+use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
 use crate::held::Held;
-use crate::rig::{self, alone};
+use crate::rig::{self, LIMIT, alone};
 
 alone! {
     fn both_libraries_share_the_primary_context() {
@@ -74,6 +76,34 @@ alone! {
             let error = unsafe { backend.adopt_raw_stream(device, std::ptr::without_provenance_mut(refused), Box::new(())) };
             assert!(matches!(error, Err(Error::Unsupported { .. } | Error::NoDevice { .. })), "{refused} on {device}");
         }
+    }
+
+    fn a_value_kept_by_an_adopted_stream_can_use_the_backend_when_it_is_dropped() {
+        // In a thread, which owns the backend: a blocked drop must not block the test.
+        let (sender, receiver) = channel();
+        let thread = spawn(move || {
+            let backend = rig::open();
+            let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
+            let raw = stream.cu_stream();
+            let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
+            let before = backend.counters().pinned_frees.count;
+            // SAFETY: the value owns the stream.
+            let id = unsafe { backend.adopt_raw_stream(0, raw, Box::new((stream, pinned))) }.expect("of the primary context");
+            // The stream is closed before its work is complete: a later call of the backend drops the value.
+            let other = Stream::new(&backend, 0).expect("a stream");
+            let held = Held::on(&other);
+            backend.stream_wait(backend.record_position(other.id()).expect("it is open"), id).expect("queued");
+            backend.close_stream(id);
+            drop(held);
+            other.synchronize().expect("done");
+            // The memory of the value, and that of the kernel.
+            while backend.counters().pinned_frees.count < before + 2 {
+                yield_now();
+            }
+            sender.send(()).expect("the test waits");
+        });
+        assert!(receiver.recv_timeout(LIMIT / 6).is_ok(), "the drop is blocked, or has failed");
+        thread.join().expect("no panic");
     }
 
     fn adopting_a_stream_of_another_device_is_an_error() with("RINGMEM_DOUBLE_DEVICES" = "2") {

@@ -60,6 +60,7 @@ use super::queue::Queue;
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::host::pinned::Budget;
+use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
@@ -197,11 +198,15 @@ impl Inner {
             return;
         }
         if self.closing.load(Relaxed) > 0 {
+            let mut kept = Vec::new();
             self.streams.take(Queue::is_ended, |id, queue| {
                 self.closing.fetch_sub(1, Relaxed);
-                queue.finish();
+                kept.extend(queue.finish());
                 self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
             });
+            // Without the locks: the drop of a caller's value may call this backend. A panic of it has no caller, and is counted.
+            let panics = kept.into_iter().map(|value| caught(|| drop(value))).filter(Option::is_none).count();
+            self.counts.unreported.fetch_add(panics as u64, Relaxed);
         }
         self.deferred.drain(self);
     }

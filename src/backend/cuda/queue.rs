@@ -84,7 +84,7 @@ const POLLS_PER_CLOCK: u64 = 8;
 
 pub(super) struct Queue {
     counts: Arc<Counts>,
-    stream: StreamOwner,
+    stream: Handle<CUstream_st>,
     state: Mutex<State>,
     complete: AtomicU64,
     last_launch: AtomicU64,
@@ -93,21 +93,20 @@ pub(super) struct Queue {
     pub device: Arc<Device>,
 }
 
+/// The owner of a queue's stream, until the queue has ended.
 enum StreamOwner {
-    /// Returns to the device once the queue is over.
-    Device(Handle<CUstream_st>),
-    /// Adopted.
-    Caller { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
+    Device,
+    Caller(Kept),
 }
 
-impl Drop for StreamOwner {
+/// The value that the caller of an adoption gave. Not dropped in a fork, where its drop might call the driver.
+pub(super) struct Kept(ManuallyDrop<Box<dyn Send + Sync>>);
+
+impl Drop for Kept {
     fn drop(&mut self) {
-        // Even in a fork, its owner might call the driver.
-        if let Self::Caller { keeps, .. } = self
-            && !driver::is_forked()
-        {
+        if !driver::is_forked() {
             // SAFETY: the value is dropped only here.
-            unsafe { ManuallyDrop::drop(keeps) };
+            unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
 }
@@ -139,7 +138,8 @@ pub(super) struct State {
     /// Pinned memory for host functions, which run one after another; `None` once closed.
     staging: Option<PinnedChunk>,
     is_closed: bool,
-    is_finished: bool,
+    /// `None` once the queue has ended.
+    owner: Option<StreamOwner>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,28 +199,33 @@ impl OpBuilder<'_> {
 impl Queue {
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(StreamOwner::Device(device.take_stream()?)))
+        Self::new(device, counts, || Ok((device.take_stream()?, StreamOwner::Device)))
     }
 
     pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(StreamOwner::Caller { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
+        let kept = Kept(ManuallyDrop::new(keeps));
+        Self::new(device, counts, || Ok((Handle(stream), StreamOwner::Caller(kept))))
     }
 
     /// Allocates now: later it could block behind a kernel.
-    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<StreamOwner>) -> Result<Self> {
+    fn new(
+        device: &Arc<Device>,
+        counts: &Arc<Counts>,
+        stream: impl FnOnce() -> Result<(Handle<CUstream_st>, StreamOwner)>,
+    ) -> Result<Self> {
         let idle = (0..INITIAL_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(STOCKED_EVENTS)?;
-        let state = Mutex::new(State { staging: Some(device.stagings.take()?), idle, ..State::default() });
+        let staging = Some(device.stagings.take()?);
+        let (stream, owner) = stream()?;
+        let state = Mutex::new(State { staging, idle, owner: Some(owner), ..State::default() });
         let [complete, last_launch, last_unbounded] = [const { AtomicU64::new(0) }; 3];
-        let (device, counts, stream) = (Arc::clone(device), Arc::clone(counts), stream()?);
+        let (device, counts) = (Arc::clone(device), Arc::clone(counts));
         Ok(Self { counts, stream, state, complete, last_launch, last_unbounded, device })
     }
 
     pub fn handle(&self) -> CUstream {
-        match &self.stream {
-            StreamOwner::Device(stream) | StreamOwner::Caller { stream, .. } => stream.0,
-        }
+        self.stream.0
     }
 
     /// Queues an operation; returns its number.
@@ -331,13 +336,17 @@ impl Queue {
         true
     }
 
-    /// Returns events and stream to the device, once everything is complete.
-    pub fn finish(&self) {
+    /// Returns events and stream to the device, once everything is complete. Returns the value of an adopted stream, to be dropped without a lock.
+    #[must_use]
+    pub fn finish(&self) -> Option<Kept> {
         let mut state = self.state();
         state.idle.clear();
-        if let (StreamOwner::Device(stream), false) = (&self.stream, mem::replace(&mut state.is_finished, true)) {
-            self.device.return_stream(*stream);
+        match state.owner.take() {
+            Some(StreamOwner::Device) => self.device.return_stream(self.stream),
+            Some(StreamOwner::Caller(kept)) => return Some(kept),
+            None => {}
         }
+        None
     }
 
     pub fn is_closed(&self) -> bool {
