@@ -147,7 +147,6 @@ impl fmt::Debug for CudaBackend {
 
 // SAFETY: each block comes from an allocator (the driver, its pool or Rust's) that returns no live memory twice. `Inner::allocate` checks size and alignment,
 // and zeroes memory that the host reads. `Deferred` frees a block after its uses. The operations of a stream execute in the order of the driver's stream.
-// `Deferred` frees after the uses; streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
         self.inner.id

@@ -228,6 +228,7 @@ impl Inner {
     }
 }
 
+/// An address that a host function may receive.
 #[derive(Clone, Copy)]
 pub(super) struct HostAddress(NonNull<u8>);
 
@@ -253,13 +254,13 @@ pub(super) fn drain_stores() {
     }
 }
 
-/// Of [`Stager::events`], after one for each staging.
+/// Index of the event of [`Stager::events`] that marks the end of a part's first step.
 const FILLED: usize = 2;
 
 pub(super) struct Stager {
     stream: Handle<CUstream_st>,
     staging: PinnedChunk,
-    /// The last part has left the staging; the first step of a part is complete.
+    /// Events 0 and 1 mark that the last part has left the queue's staging or the stager's; the event [`FILLED`] marks that a part's first step is complete.
     events: [Event; FILLED + 1],
 }
 
@@ -348,7 +349,7 @@ fn part(found: &Found, begin: usize) -> Found {
     Found { place, ..*found }
 }
 
-/// Earlier operations of the stream are visible before the word.
+/// Flags of `cuStreamWriteValue64`: earlier operations of the stream are visible before the word.
 const WITH_BARRIER: u32 = 0;
 
 impl Inner {
@@ -496,13 +497,13 @@ enum Route {
     Upload,
     Download,
     Device,
-    /// With peer access.
+    /// Between devices with peer access.
     Peer,
-    /// By the driver, through the host.
+    /// Between devices without peer access: the driver copies through the host.
     Staged,
 }
 
-/// Two words, passed in registers.
+/// What an operation adds to the counters when it is complete. It has two words, so that it is passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompletionCount {
     kind: Kind,

@@ -66,7 +66,7 @@ struct Value {
 }
 
 impl Deferred {
-    /// The block is dead.
+    /// Frees a block whose range is dead, now or after its uses.
     pub fn free(&self, backend: &Inner, uses: &Uses, block: Block) -> Result<()> {
         let freed = if is_due(&block, backend, uses) {
             free_unless_kernel(&block, backend)
@@ -120,7 +120,7 @@ impl Deferred {
             let is_gone = |bound_to: &Range<u64>| !pending.has(bound_to.start);
             let is_due = |value: &mut Value| backend.are_complete(&value.uses) && value.bound_to.as_ref().is_none_or(is_gone);
             let mut due: Vec<Value> = values.extract_if(.., is_due).collect();
-            // The others may wait for them.
+            // The drop of a value that is bound to no block may wait for those that are.
             due.sort_by_key(|value| value.bound_to.is_none());
             pending.values = values;
             pending.dropping.extend(due.iter().filter_map(|value| value.bound_to.clone()));
@@ -189,7 +189,7 @@ fn is_due(block: &Block, backend: &Inner, uses: &Uses) -> bool {
     backend.are_complete(uses) && !backend.defers_free(block)
 }
 
-/// `None` if a kernel was launched meanwhile.
+/// Returns `None`, and frees nothing, if a kernel was launched since the block became due.
 fn free_unless_kernel(block: &Block, backend: &Inner) -> Option<Result<()>> {
     let no_launches = free_waits(block, backend).then(|| backend.block_launches());
     if no_launches.is_some() && backend.has_kernels() {
@@ -202,7 +202,7 @@ fn free_waits(block: &Block, backend: &Inner) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::free_waits)
 }
 
-/// First and longest.
+/// The first and the longest pause between two polls.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 #[derive(Default)]
@@ -213,7 +213,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Joins the thread, unless in it: a value dropped there may hold the backend's last reference.
+    /// Joins the thread, unless this is the thread: a value that it drops may hold the backend's last reference.
     pub fn end(&self) {
         self.is_ending.store(true, SeqCst);
         let thread = self.thread().take();
@@ -241,7 +241,7 @@ impl Inner {
         match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || inner.poll()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
-                    // It is about to release the shared state, which the backend must hold last.
+                    // The earlier thread is about to release the shared state. The backend must hold the last reference.
                     let _ = before.join();
                 }
             }
@@ -256,7 +256,7 @@ impl Inner {
             let left = self.deferred.values();
             if left == 0 {
                 self.watch.is_on.store(false, SeqCst);
-                // A value added meanwhile may have found it set.
+                // If a value was added before this store, its caller has found `is_on` set and started no thread.
                 if self.deferred.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
                     return;
                 }

@@ -49,18 +49,19 @@ const NON_BLOCKING: u32 = 1;
 
 /// Failed queries in a row before the driver's error is returned.
 pub(super) const TRIES: u32 = 1000;
-/// Two per copy engine, of which a device usually has two.
+/// Two for each copy engine, of which a device usually has two.
 const INTERNAL_STREAMS: usize = 4;
 
-/// One per copy engine.
+/// One for each copy engine.
 const STAGERS: usize = 2;
 
 /// With the internal streams and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 26;
 
-/// The copy takes longer than its calls.
+/// Bytes of a part of a staged copy: large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
+/// Pinned words that are allocated together.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -72,7 +73,7 @@ pub(super) struct Device {
     pub stagings: Arc<PinnedChunks>,
     pub words: Arc<PinnedChunks>,
     pub occupancy: Occupancy,
-    /// Most local bytes per thread of any launched kernel, which the driver keeps.
+    /// The largest local memory per thread of any launched kernel.
     pub local_bytes: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<DriverPool>,
@@ -152,7 +153,7 @@ impl Device {
         // SAFETY: the call writes one handle, to a local variable.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
-            // Not restored then; failing would prevent frees.
+            // The earlier context is not restored then. An error here would prevent frees.
             Err(_) => before = ptr::null_mut(),
             Ok(()) => {}
         }
@@ -263,17 +264,17 @@ impl InternalStream {
         self.stream.0
     }
 
-    /// Exclusive to the holder and its operations.
+    /// Returns a pinned word, exclusive to the holder of this stream and its operations.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }
 }
 
 impl Drop for Device {
-    /// Releasing the context frees everything: driver errors are ignored.
+    /// Ignores errors of the driver: the release of the context frees everything.
     fn drop(&mut self) {
         if self.is_leaked.load(Relaxed) || driver::is_forked() {
-            // Its own drop would destroy it, which may wait for the kernel.
+            // The pool's drop would destroy it, which may wait for the kernel.
             core::mem::forget(self.pool.take());
             return;
         }
@@ -450,13 +451,14 @@ impl Inner {
     }
 }
 
-/// The driver fills or copies less by other means.
+/// The driver fills or copies fewer bytes with other kernels or engines.
 const HALF: usize = 256 << 10;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Device {
-    /// After a failure, the first use reports the error.
+    /// Uses each of the driver's lazily loaded kernels and engines once, because loading one may wait for every running kernel. A failure is ignored: the first
+    /// use by an operation reports the error.
     fn preload(&self) {
         let mut address = 0;
         let allocated = self.run_and_wait(|internal| match &self.pool {
@@ -482,7 +484,7 @@ impl Device {
             });
             is_freed
         };
-        // After two failures the context is lost.
+        // A second failure means that the context is lost.
         if !free() {
             free();
         }

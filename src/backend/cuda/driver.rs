@@ -46,7 +46,7 @@ const NAMES: &[&str; 1] = &["nvcuda.dll"];
 #[cfg(not(windows))]
 const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
 
-/// cudarc's names differ in meaning between releases.
+/// Numbers of device attributes. Names of cudarc change their meaning between releases.
 pub(super) mod attribute {
     use std::ffi::c_int;
 
@@ -212,7 +212,7 @@ fn calls() -> Result<&'static Calls> {
     Ok(CALLS.get_or_init(|| found))
 }
 
-/// The loader's text is the source's source.
+/// Returns the error with the loader's text, which is the source of its source.
 fn text(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
@@ -263,7 +263,8 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// See the function's documentation.
+                /// The preconditions of the function's documentation: handles are live, and memory is valid until the call, or the operation that it
+                /// queues, is complete.
                 pub unsafe fn $must(&self, $($must_argument: $must_type),*) -> Result<()> {
                     check_callable(stringify!($must))?;
                     // SAFETY: the caller keeps the function's documented preconditions. The pointer was looked up under this name, with this signature.
@@ -273,7 +274,8 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// See the function's documentation.
+                /// The preconditions of the function's documentation: handles are live, and memory is valid until the call, or the operation that it
+                /// queues, is complete.
                 pub unsafe fn $may(&self, $($may_argument: $may_type),*) -> Result<()> {
                     check_callable(stringify!($may))?;
                     let Some(function) = self.$may else {
@@ -287,7 +289,7 @@ macro_rules! functions {
     };
 }
 
-/// `CUmemPoolProps`: releases name reserved bytes; the size stays.
+/// `CUmemPoolProps`. New releases of CUDA give names to reserved bytes, and keep the size.
 #[repr(C)]
 pub(super) struct Properties {
     pub allocation: c_int,
@@ -573,10 +575,10 @@ extern "C" fn ending() {
     IS_ENDING.store(true, Relaxed);
 }
 
-/// After `cuInit`: exit handlers run in reverse order.
+/// Called after `cuInit`, because exit handlers run in reverse order.
 fn register_process() {
     HOME.get_or_init(|| {
-        // On failure, only the driver's error remains.
+        // If this fails, calls at exit get the driver's own error.
         atexit(ending);
         Process::this()
     });

@@ -82,7 +82,7 @@ impl Event {
         self.handle.0
     }
 
-    /// The caller has the only reference.
+    /// Records the event after all operations of the stream. The caller has the only reference.
     pub fn record(&self, stream: CUstream) -> Result<()> {
         // SAFETY: the event is live while `self` is. Each caller passes a stream of a queue or a stager that it holds.
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }

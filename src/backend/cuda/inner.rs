@@ -64,7 +64,7 @@ use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
-/// A kernel that runs longer when the backend is closed is abandoned.
+/// A kernel that runs longer than this when the backend is closed is left running.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Inner {
@@ -84,7 +84,7 @@ pub(super) struct Inner {
     pub deferred: Deferred,
     pub watch: Watch,
     pub counts: Arc<Counts>,
-    /// Dropped with the backend, but not while a kernel runs: the drop waits for it.
+    /// By device. Dropped by `close`, but not while a kernel runs: the drop would wait for it.
     pub cudarc: Mutex<BTreeMap<u32, ManuallyDrop<Arc<CudaStream>>>>,
 }
 
@@ -215,7 +215,7 @@ impl Inner {
     pub fn close(&self) {
         self.watch.end();
         self.queues().iter().for_each(|queue| self.close_queue(queue));
-        // Without the streams that were complete when they were closed.
+        // Those that were complete when they were closed may be removed by now.
         let queues = self.queues();
         let kernels_ended = queues.iter().all(|queue| queue.kernels_end_within(CLOSE_TIMEOUT));
         let is_complete = kernels_ended && queues.iter().all(|queue| queue.wait_for_all());

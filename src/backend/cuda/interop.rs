@@ -72,7 +72,7 @@ impl CudaBackend {
         }
         let failed = |call| move |error: DriverError| check(call, error.0).err().unwrap_or(Error::Closed { what: "stream" });
         let context = CudaContext::new(device as usize).map_err(failed("CudaContext::new"))?;
-        // The first stream synchronises the context. While one lives, others do not.
+        // cudarc synchronises the context at its first stream, and at others only if none lives.
         let stream = context.new_stream().map_err(failed("CudaContext::new_stream"))?;
         opened.insert(device, ManuallyDrop::new(stream));
         Ok(context)

@@ -57,7 +57,7 @@ use super::queue::{Length, Queue, State};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
-/// More arguments need a heap allocation.
+/// Arguments of a launch without a heap allocation.
 const INLINE_ARGUMENTS: usize = 16;
 
 const WARP: u32 = 32;
@@ -65,7 +65,8 @@ const WARP: u32 = 32;
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
 
-/// Each image is loaded once, however often it is requested. INVARIANT: an image in `images` stays loaded until the end of the backend, also without a number.
+/// Images by module number. An image that is loaded again is found in `images`, and gets a further number. INVARIANT: an image in `images` stays loaded until the backend ends,
+/// also without a number.
 #[derive(Default)]
 pub(super) struct Modules {
     images: Mutex<Vec<Arc<LoadedImage>>>,
@@ -131,7 +132,7 @@ impl Inner {
         Ok(id)
     }
 
-    /// No thread may launch from the device any more.
+    /// Unloads the modules of a device, from which no thread launches any more.
     pub(super) fn unload_all(&self, device: &Device) {
         self.modules.images().iter().for_each(|image| image.unload(device));
     }
@@ -389,7 +390,7 @@ pub(super) struct Launching {
 
 struct Reason<'a>(&'a Launching);
 
-/// No other thread queues a kernel.
+/// A guard: no thread queues a kernel while it exists.
 pub(super) struct NoLaunches<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
@@ -398,7 +399,8 @@ pub(super) struct NoLaunches<'a> {
 impl Launching {
     fn try_fast<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
-        // Pairs with the lock that `Inner::require_slow_launches` takes after its increment.
+        // SYNC POINT: slow launches. Pairs with the lock that `Inner::require_slow_launches` takes after its increment: 0 means that this launch is
+        // queued before that lock is taken.
         (self.slow_reasons.load(Relaxed) == 0).then_some(state)
     }
 
@@ -426,6 +428,7 @@ impl Drop for Reason<'_> {
 impl Inner {
     fn require_slow_launches(&self) -> Reason<'_> {
         self.launching.slow_reasons.fetch_add(1, Relaxed);
+        // SYNC POINT: slow launches. Pairs with the lock of `Launching::try_fast`: a launch that takes a queue's lock later sees the increment.
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }
@@ -443,22 +446,22 @@ pub(super) struct Occupancy(Mutex<Vec<Resident>>);
 struct Resident {
     ticket: Ticket,
     groups: u32,
-    /// In units of 1 / [`WHOLE`] multiprocessor.
+    /// The part of a multiprocessor that a block takes, in units of 1 / [`WHOLE`].
     share: u64,
 }
 
-/// A multiple of 1 to 32, the groups per multiprocessor so far.
+/// The capacity of a multiprocessor: a multiple of each number from 1 to 32, the blocks per multiprocessor of today's devices.
 const WHOLE: u64 = 144_403_552_893_600;
 
 #[derive(Clone, Copy)]
 struct Fit {
-    /// Groups per multiprocessor.
+    /// Blocks that fit on one multiprocessor.
     per_processor: u32,
     processors: u32,
 }
 
 impl Fit {
-    /// On an idle device.
+    /// Returns the number of blocks that fit on an idle device.
     const fn max_groups(self) -> u32 {
         self.per_processor.saturating_mul(self.processors)
     }
@@ -483,14 +486,14 @@ impl Fit {
 }
 
 impl Occupancy {
-    /// Only the holder queues a persistent kernel, or one beside them.
+    /// Held by a slow launch during its check, and by the launch of a persistent kernel until the kernel is listed.
     fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Kernels of a stream run in sequence.
+    /// Removes complete kernels, then fails if the blocks do not fit next to the others. Kernels of one stream run in sequence.
     fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = occupancy.len();
         occupancy.retain(|resident| !self.is_complete(resident.ticket));

@@ -56,6 +56,7 @@ impl Owner {
     }
 }
 
+/// The alignment of each address that the driver returns.
 const DRIVER_ALIGN: u64 = 256;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
@@ -93,7 +94,7 @@ impl Inner {
             MemoryLocation::Host => allocate_pageable(layout)?,
         };
         let start = allocation.base.next_multiple_of(align);
-        // No provenance: the host never dereferences it.
+        // Device addresses have no provenance: the host never dereferences them.
         let place = match &allocation.owner {
             Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - allocation.base) as usize),
             _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
@@ -206,7 +207,7 @@ impl Inner {
         if queue.has_unbounded_after(last.number) {
             return false;
         }
-        // Afterwards another thread may get the address.
+        // The range is removed first: once the free is queued, another thread may get the address.
         let Some(range) = self.ranges.remove(block) else { return false };
         let address = block.address();
         let done = CompletionCount::free(range.bytes());
@@ -323,13 +324,16 @@ const RESERVED: c_int = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED: c_int = 7;
 
+/// A memory pool of the driver: stream-ordered device memory, kept when freed. A context must be bound for each call.
+///
+/// It is not the default pool of the device, which other libraries share: with its threshold of 0, that one releases free memory at each synchronisation.
 pub(super) struct DriverPool {
     calls: &'static Calls,
     handle: Handle<CUmemPoolHandle_st>,
 }
 
 impl Calls {
-    /// Some alone could allocate but not free.
+    /// Returns true if the driver has all functions of pools: with some alone, memory could be allocated but not freed.
     pub fn has_pools(&self) -> bool {
         let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
         let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
@@ -411,7 +415,7 @@ impl Drop for DriverPool {
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Uninitialised; accessible to every device.
+/// Allocates pinned memory, uninitialised, which every device can access.
 pub(super) fn page_locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let mut pointer = ptr::null_mut::<c_void>();
     // SAFETY: the call writes one pointer, to a local variable.
@@ -431,6 +435,10 @@ pub(super) unsafe fn device_shift(calls: &'static Calls, place: NonNull<u8>) -> 
     Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
 }
 
+/// A pool of internal pinned memory, in chunks of one size. A context must be bound for each call. Allocating may wait for a running kernel: it happens
+/// when a device is opened, and later if more chunks are in use than ever before.
+///
+/// INVARIANT: each chunk of `blocks` is in `idle` or held by one [`PinnedChunk`]; in a fork, nothing returns.
 pub(super) struct PinnedChunks {
     calls: &'static Calls,
     bytes: usize,
@@ -479,7 +487,7 @@ impl PinnedChunks {
         Ok(PinnedChunk { place, home: Arc::clone(self) })
     }
 
-    /// No chunk may be in use.
+    /// Frees all blocks. No chunk is in use.
     pub fn free_all(&self) {
         for block in std::mem::take(&mut *self.chunks()).blocks {
             // SAFETY: the block was allocated once, and no chunk of it is in use: the caller's promise. If the call fails, the end of the context frees it.

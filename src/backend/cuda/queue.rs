@@ -68,16 +68,17 @@ use crate::{Error, Result};
 
 /// An operation of this size takes 5 us or more and gets its own event: earlier waits should not include it.
 const LARGE_BYTES: u64 = 64 << 10;
+/// Operations without an event.
 const MAX_UNCOVERED: u64 = 32;
-/// Outstanding events at which `push` polls.
+/// With this number of outstanding events, `push` polls them.
 const MAX_EVENTS: usize = 64;
-/// For a kernel, its waits and some large copies.
+/// Idle events that a device has when a queue is opened: for a kernel, its waits and some large copies.
 const STOCKED_EVENTS: usize = 16;
-/// Enough if each operation is waited for.
+/// Idle events of a new queue: enough if each operation is waited for.
 const INITIAL_EVENTS: usize = 2;
-/// The kernels usually queued in a row.
+/// Idle events that a queue keeps: as many as kernels are usually queued in a row.
 const MAX_IDLE_EVENTS: usize = 32;
-/// The driver's wake-up is tens of microseconds late; copying 256 MiB within a device takes about 125.
+/// A waiter polls this long before it sleeps: the driver's wake-up is tens of microseconds late, and copying 256 MiB within a device takes about 125.
 const POLL_TIME: Duration = Duration::from_micros(300);
 /// Polls per reading of the clock.
 const POLLS_PER_CLOCK: u64 = 8;
@@ -208,7 +209,7 @@ impl Queue {
         Self::new(device, counts, || Ok((Handle(stream), StreamOwner::Caller(kept))))
     }
 
-    /// Allocates now: later it could block behind a kernel.
+    /// Takes events and staging now: to allocate them later could block behind a kernel.
     fn new(
         device: &Arc<Device>,
         counts: &Arc<Counts>,
