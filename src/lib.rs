@@ -51,7 +51,6 @@ macro_rules! cfg_if {
 cfg_if! {
     if #[cfg(feature = "std")] {
         pub mod backend;
-        mod barrier;
         pub mod bridge;
         pub mod cache;
         pub mod channel;
@@ -65,14 +64,12 @@ cfg_if! {
         pub mod error;
         #[doc(hidden)]
         pub mod escape;
-        mod file;
         /// State files, for the packages of this project.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         #[doc(hidden)]
         pub mod __file {
-            pub use crate::file::{read_own, replace_own};
+            pub use crate::sys::file::{read_own, replace_own};
         }
-        mod fork;
         mod first_fit;
         #[cfg(test)]
         #[path = "../layouts/tests/suite/loom_machine.rs"]
@@ -84,8 +81,6 @@ cfg_if! {
         // Needs locks that die with their owner.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         pub mod monitor;
-        mod monotonic;
-        mod path;
         pub mod peer;
         pub mod pool;
         #[cfg(feature = "prometheus")]
@@ -96,6 +91,7 @@ cfg_if! {
         pub mod snapshot;
         pub mod stream;
         pub mod streaming;
+        mod sys;
         mod trace;
         pub mod visibility;
         pub mod wait;

@@ -4,7 +4,7 @@
 mod enabled {
     /// `event!(debug, bytes, kind = ?kind, "message")`, with tracing's syntax of fields. A subscriber's panic ends here: what is queued is not listed yet.
     macro_rules! event {
-        ($level:ident, $($rest:tt)*) => {{ let _ = $crate::backend::panic::caught(|| tracing::$level!($($rest)*)); }};
+        ($level:ident, $($rest:tt)*) => {{ let _ = $crate::sys::panic::caught(|| tracing::$level!($($rest)*)); }};
     }
 
     /// A span until the returned value is dropped: `span!("trim", bytes = 1)`.

@@ -16,7 +16,6 @@ mod failures;
 pub(crate) mod fill;
 pub mod host;
 mod operation;
-pub(crate) mod panic;
 mod ranges;
 mod taint;
 mod ticket;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::vec::Vec;
 
-use super::panic::caught;
 use super::{Backend, Ticket};
+use crate::sys::panic::caught;
 
 const LEAST: Duration = Duration::from_micros(20);
 const MOST: Duration = Duration::from_millis(1);

@@ -45,8 +45,8 @@ use super::options::{Placement, TransferStrategy};
 use super::transport::{IndexStore, Mapped, Span, Transport};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::{Backend, Place, StreamId, Ticket, Uses};
-use crate::barrier::{Barrier, Full};
 use crate::dump::Indices;
+use crate::sys::barrier::{Barrier, Full};
 use crate::{Error, Result, Word};
 
 /// One direction of a bridge.
@@ -496,8 +496,8 @@ mod tests {
 
     use super::*;
     use crate::Word;
-    use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
+    use crate::sys::barrier::tests::{Both, Weakened};
 
     /// Host and device each store, fence and load.
     fn scene<B: Barrier>() {

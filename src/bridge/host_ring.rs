@@ -13,11 +13,11 @@ use ringmem_layouts::ring::RingFlags;
 use super::device_ring::Line;
 use crate::attach::Corrupt;
 use crate::backend::{Backend, MemoryLocation, Place};
-use crate::barrier::{Barrier, System};
 use crate::dump::Indices;
 use crate::memory::Pages;
 use crate::ring::flagged;
 use crate::ring::spsc::{self, Consumer, Producer};
+use crate::sys::barrier::{Barrier, System};
 use crate::wait::wake_sleepers;
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
@@ -258,8 +258,8 @@ mod tests {
     use loom::thread;
 
     use super::*;
-    use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
+    use crate::sys::barrier::tests::{Both, Weakened};
 
     fn scene<B: Barrier>() {
         loom::model(|| {

@@ -102,7 +102,7 @@ impl Display for SystemCall<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Self { call, path, answer } = *self;
         match path {
-            Some(path) => Display::fmt(&crate::path::Sentence { action: call, path, answer }, f),
+            Some(path) => Display::fmt(&crate::sys::path::Sentence { action: call, path, answer }, f),
             None => write!(f, "{call} failed: {answer}"),
         }
     }

@@ -5,8 +5,8 @@ use super::MemoryManager;
 use crate::Result;
 use crate::config::batch_size_hint;
 use crate::memory::Memory;
-use crate::monotonic::{Clock, monotonic};
 use crate::stream::ErrorPolicy;
+use crate::sys::clock::{Clock, monotonic};
 
 /// A builder of a [`MemoryManager`].
 ///

@@ -24,9 +24,9 @@ use super::names::Named;
 use super::numbers::Exclusive;
 use super::{AnyBufferId, LeaseMut, MemoryManager, Store};
 use crate::backend::Ticket;
-use crate::backend::panic::each;
 use crate::memory::{Memory, SliceMut};
 use crate::stream::Stream;
+use crate::sys::panic::each;
 use crate::{DeviceBytes, Error, Result};
 
 /// The change of one buffer.

@@ -26,11 +26,11 @@ use super::entry::Entry;
 use super::id::BufferId;
 use super::numbers::{Exclusive, Shared};
 use super::{MemoryManager, Store};
-use crate::backend::panic::caught;
 use crate::backend::{DeviceAddress, MemoryLocation, Ticket, Uses};
 use crate::double_buffer::{Lists, Resident};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut, end};
 use crate::stream::{Elements, Operand, Queue, Queued, Settle, Source, Stream, Target};
+use crate::sys::panic::caught;
 use crate::{DeviceBytes, Rejected, Result};
 
 /// A shared lease of a buffer. The buffer is not moved, resized, freed or written before its last lease is dropped.

@@ -102,7 +102,7 @@ use numbers::{Index, Removed, Slots};
 use statistics::Counts;
 
 use crate::memory::{Budget, Buffer, Memory, Reservation};
-use crate::monotonic::Clock;
+use crate::sys::clock::Clock;
 use crate::{DeviceBytes, Error, Result};
 
 pub use builder::Builder;

@@ -53,7 +53,7 @@ use ringmem_layouts::RmwWord;
 
 use crate::chunks::{self, Chunks};
 use crate::error::IdError;
-use crate::fork::Process;
+use crate::sys::fork::Process;
 use crate::{Error, HostWord, Rejected, Result};
 
 /// A slot and its generation. All zero is no index.

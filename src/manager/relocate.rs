@@ -19,10 +19,10 @@ use std::vec::Vec;
 use super::entry::Entry;
 use super::numbers::{Index, Slots};
 use super::{MemoryManager, Store};
-use crate::backend::panic::both;
 use crate::backend::{Block, Copy};
 use crate::memory::Memory;
 use crate::pool::Pool;
+use crate::sys::panic::both;
 use crate::{Error, Result};
 
 /// A defragmentation's result.

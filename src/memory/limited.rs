@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::{Budget, Memory};
 use crate::Result;
-use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::stream::Stream;
+use crate::sys::panic::both;
 
 /// Refuses allocations beyond a limit. Clones share the limit.
 ///

@@ -1,9 +1,9 @@
 use core::alloc::Layout;
 
 use super::Memory;
-use crate::backend::panic::both;
 use crate::backend::{Block, MemoryLocation, Prefetch, Uses};
 use crate::stream::Stream;
+use crate::sys::panic::both;
 use crate::{Error, Result};
 
 /// Prefetches each allocation of managed memory to a device or to the host. Other memory, and devices without prefetches, are unchanged.

@@ -10,8 +10,8 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::file::set_length;
 use crate::shared::{lock, private};
+use crate::sys::file::set_length;
 use crate::{Error, Result};
 
 /// A published page; its process may have ended.

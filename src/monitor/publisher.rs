@@ -9,9 +9,9 @@ use rustix::time::ClockId;
 
 use super::{BYTES, MAGIC, Page, RoundTrips, VERSION, folder, now, time_of};
 use crate::dump::Indices;
-use crate::fork::Process;
 use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
+use crate::sys::fork::Process;
 use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
 
 const SAMPLE_NS: u64 = 10_000_000;

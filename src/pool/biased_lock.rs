@@ -22,7 +22,7 @@
 
 use ringmem_layouts::Word;
 
-use crate::barrier::Barrier;
+use crate::sys::barrier::Barrier;
 
 pub(super) struct BiasedLock<W> {
     /// 1 while the owner, which writes it, has the lock.
@@ -82,8 +82,8 @@ impl<W: Word> BiasedLock<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
+    use crate::sys::barrier::tests::{Both, Weakened};
 
     fn scene<B: Barrier>() {
         loom::model(|| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::heap::LONGEST;
 use super::{Classes, Pool};
 use crate::memory::Memory;
-use crate::monotonic::{Clock, monotonic};
+use crate::sys::clock::{Clock, monotonic};
 use crate::{Error, Result};
 
 /// The contents of new and reused blocks.

@@ -27,11 +27,11 @@ use ringmem_layouts::HostWord;
 
 use super::biased_lock::BiasedLock;
 use super::handles::Share;
-use crate::backend::panic::caught;
 use crate::backend::{Block, DeviceAddress, Ticket};
-use crate::barrier::System;
-use crate::fork;
 use crate::stream::Stream;
+use crate::sys::barrier::System;
+use crate::sys::fork;
+use crate::sys::panic::caught;
 
 /// A free block in transfer or in a cache: a part of a slab, or a block outside the slabs.
 #[derive(Clone, Copy, Debug)]

@@ -50,11 +50,11 @@ use super::cache::{self, Bin, Cache, Contents, Counted, Entry, Home, Idle, UNDAT
 use super::handles::{Handles, Share};
 use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT};
 use super::tag::Tag;
-use crate::backend::panic::{both, each};
 use crate::backend::{Block, Ticket, Uses};
-use crate::barrier::System;
-use crate::fork::Process;
 use crate::memory::{Memory, raised};
+use crate::sys::barrier::System;
+use crate::sys::fork::Process;
+use crate::sys::panic::{both, each};
 use crate::{CacheLineAligned, Result};
 
 /// Limits of the blocks that a thread caches, per class.

@@ -71,9 +71,9 @@ mod tests {
     use loom::thread;
 
     use super::*;
-    use crate::barrier::tests::Both;
     use crate::loom_machine::{LoomWord, RMW_RELAXED, STRONG};
     use crate::pool::biased_lock::BiasedLock;
+    use crate::sys::barrier::tests::Both;
 
     struct Pool<const WEAK: u8> {
         handles: Handles<LoomWord<WEAK>>,

@@ -10,7 +10,7 @@ use crate::config::{self, Config, Pooling};
 use crate::error::LimitOf;
 use crate::first_fit::longest;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
-use crate::monotonic::{Clock, monotonic, nanoseconds};
+use crate::sys::clock::{Clock, monotonic, nanoseconds};
 use crate::{DeviceBytes, Error, Result};
 
 /// A pool for each kind of a device's memory.

@@ -12,8 +12,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, end_lock};
-use crate::file::set_length;
-use crate::path::folder_of;
+use crate::sys::file::set_length;
+use crate::sys::path::folder_of;
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
 /// Memory with one ring, which other processes map too.

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::{self, Mode, Stat};
 use rustix::process::geteuid;
 
-use crate::file::{self, Accepts};
+use crate::sys::file::{self, Accepts};
 use crate::{Error, Result};
 
 pub(crate) fn check(stat: &Stat) -> io::Result<()> {

@@ -65,11 +65,11 @@ use std::vec::Vec;
 
 use crate::describe::json::list;
 use crate::escape::json as quoted;
-use crate::file::{self, Accepts};
 use crate::manager::MemoryManager;
 use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
-use crate::path::named;
 use crate::pool::{Pool, SlabView, Statistics};
+use crate::sys::file::{self, Accepts};
+use crate::sys::path::named;
 
 pub use csv::csv;
 

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Stream;
 use super::event::record;
-use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
+use crate::sys::panic::caught;
 use crate::{Error, Result};
 
 /// Completed operations of a stream since [`Stream::measure`], failed ones included. Timed events around an operation give its time.

@@ -40,9 +40,9 @@ use std::vec::Vec;
 use super::Inner;
 use super::memory::Owner;
 use crate::Result;
-use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
+use crate::sys::panic::caught;
 
 #[derive(Default)]
 pub(super) struct Deferred {

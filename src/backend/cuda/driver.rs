@@ -38,7 +38,7 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUresult, CUstream};
 use libloading::Library;
 
-use crate::fork::Process;
+use crate::sys::fork::Process;
 use crate::{Error, Result};
 
 #[cfg(windows)]

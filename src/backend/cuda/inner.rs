@@ -60,8 +60,8 @@ use super::queue::Queue;
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::host::pinned::Budget;
-use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket, Uses};
+use crate::sys::panic::caught;
 use crate::{Error, Result};
 
 /// A kernel that runs longer than this when the backend is closed is left running.

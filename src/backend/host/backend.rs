@@ -15,11 +15,11 @@ use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
-use crate::backend::panic::both;
 use crate::backend::{
     Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request,
     StreamId, Taints, Ticket, Uses, entry,
 };
+use crate::sys::panic::both;
 use crate::{Error, Result};
 
 // SAFETY: blocks are exclusive parts of arenas or mappings. `allocate` checks size and alignment and zeroes what the host reads; `Deferred`

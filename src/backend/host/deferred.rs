@@ -6,9 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::inner::Inner;
-use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
+use crate::sys::panic::caught;
 
 /// Drained by streams after each operation: a block is freed right after its last use.
 #[derive(Default)]

@@ -21,13 +21,13 @@ use super::pinned::Budget;
 use super::queue::Queue;
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
-use crate::backend::panic::both;
 use crate::backend::ranges::{Range, Ranges};
+use crate::sys::panic::both;
 
 use super::allocation::Owner;
 use super::{Builder, Clock};
 use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
-use crate::fork::Process;
+use crate::sys::fork::Process;
 use crate::{Error, Result};
 
 pub(super) struct Inner {

@@ -2,8 +2,8 @@ use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
 use super::faults::Verb;
-use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
+use crate::sys::panic::at_most_one;
 
 /// An entry, added before a caller can observe its event.
 ///

@@ -16,9 +16,9 @@ use super::log::Facts;
 use super::queue::Queue;
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
-use crate::backend::panic::caught;
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, StreamId, Ticket};
+use crate::sys::panic::caught;
 use crate::trace::event;
 use crate::{Error, Result};
 

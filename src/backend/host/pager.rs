@@ -17,8 +17,8 @@ use super::inner::Inner;
 use super::log::{Facts, Phase};
 use crate::Result;
 use crate::backend::Block;
-use crate::backend::panic::{both, each};
 use crate::backend::ranges::Found;
+use crate::sys::panic::{both, each};
 
 pub(super) struct Pager {
     /// 0 if pages never migrate.

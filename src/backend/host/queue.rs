@@ -17,9 +17,9 @@ use super::operation::Operation;
 use super::tasks::Tasks;
 use crate::backend::failures::Failures;
 use crate::backend::failures::HasUnreported;
-use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
+use crate::sys::panic::caught;
 use crate::{Error, Result};
 
 pub(super) struct Item {

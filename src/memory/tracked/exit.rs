@@ -4,8 +4,8 @@ use core::fmt;
 use std::boxed::Box;
 
 use super::{Report, Tracked};
-use crate::backend::panic::at_most_one;
 use crate::memory::Memory;
+use crate::sys::panic::at_most_one;
 
 /// A guard that reports live blocks, if any, on drop, from [`Tracked::report_at_exit`] or [`Tracked::at_exit`].
 ///

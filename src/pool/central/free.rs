@@ -18,10 +18,10 @@ use std::vec::Vec;
 
 use super::{CACHED_BYTES, Central, InTransit};
 use crate::Result;
-use crate::backend::panic::{at_most_one, both};
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::{Entry, Idle, UNDATED};
+use crate::sys::panic::{at_most_one, both};
 
 /// For blocks in transfer between two threads; others pass through the heap.
 const LISTED_BLOCKS: u64 = 1024;

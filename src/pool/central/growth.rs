@@ -27,7 +27,6 @@ use std::boxed::Box;
 use std::time::Instant;
 
 use super::{Central, Growth, InTransit, Slab};
-use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
@@ -35,6 +34,7 @@ use crate::pool::cache::{Entry, UNDATED};
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
+use crate::sys::panic::both;
 use crate::trace::{event, span};
 use crate::{Error, Result};
 

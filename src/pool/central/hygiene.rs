@@ -2,13 +2,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Central;
 use crate::Result;
-use crate::backend::panic::both;
 use crate::backend::{Block, Fill, MemoryLocation, Uses};
 use crate::memory::Memory;
 use crate::pool::builder::Hygiene;
 use crate::pool::cache::Entry;
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
+use crate::sys::panic::both;
 
 use core::alloc::Layout;
 

@@ -37,12 +37,12 @@ use std::vec::Vec;
 use super::growth::is_growing;
 use super::{Central, Slab, State, take_all};
 use crate::Result;
-use crate::backend::panic::each;
 use crate::backend::{Block, Ticket, Uses};
-use crate::barrier::{Barrier, System};
 use crate::memory::Memory;
-use crate::monotonic::nanoseconds;
 use crate::pool::cache::{self, Entry, UNDATED};
+use crate::sys::barrier::{Barrier, System};
+use crate::sys::clock::nanoseconds;
+use crate::sys::panic::each;
 use crate::trace::{event, span};
 
 /// The time between two polls of a waiting request.

@@ -2,8 +2,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::{Sink, gap};
-use crate::file::{Accepts, Replacement};
-use crate::path::named;
+use crate::sys::file::{Accepts, Replacement};
+use crate::sys::path::named;
 
 /// A file under a temporary name until [committed](Self::commit).
 ///

@@ -3,8 +3,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Cause, Source, fill};
-use crate::file::{self, Accepts, read_at, same};
-use crate::path::named;
+use crate::sys::file::{self, Accepts, read_at, same};
+use crate::sys::path::named;
 
 /// A regular file, read by `pread`: mapped, it could end the process by shrinking.
 ///

@@ -1,7 +1,12 @@
+//! Running foreign code that may panic: the upstream memory, a clock, a callback, a value's drop.
+//!
+//! A panic must not skip what follows it, for example the accounts of a block that was freed; and a second panic during unwinding would abort the process.
+
 use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
+/// Returns `None` after a panic, whose payload is dropped; a payload whose drop panics is leaked.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf, is_separator};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::path::folder_of;
+use crate::sys::path::folder_of;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use system::set_length;

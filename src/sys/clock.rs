@@ -1,3 +1,5 @@
+//! Monotonic nanoseconds.
+
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
