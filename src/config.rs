@@ -14,8 +14,8 @@ use core::time::Duration;
 use std::borrow::ToOwned;
 use std::vec::Vec;
 
-use crate::backend::MemoryLocation;
 pub use crate::error::ConfigError;
+use crate::location::MemoryLocation;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

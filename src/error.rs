@@ -21,7 +21,7 @@ use ringmem_layouts::control::{Fault, State};
 use ringmem_layouts::message::ReferenceError;
 use ringmem_layouts::ring::LayoutError;
 
-use crate::backend::MemoryLocation;
+use crate::location::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
 use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, More, Stopped, SystemCall, Unknown};

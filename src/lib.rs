@@ -75,6 +75,7 @@ cfg_if! {
         #[path = "../layouts/tests/suite/loom_machine.rs"]
         #[allow(dead_code, reason = "shared with the models of the rings")]
         mod loom_machine;
+        mod location;
         pub mod manager;
         pub mod memory;
         pub mod mirror;

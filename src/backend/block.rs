@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use bitflags::bitflags;
 use ringmem_layouts::kernel::DevicePointer;
 
-use super::{Place, Ticket};
+use super::{MemoryLocation, Place, Ticket};
 use crate::{Error, Result};
 
 /// An address in device memory, not a host pointer.
@@ -56,30 +56,6 @@ impl fmt::Debug for DeviceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceAddress({:#018x})", self.0)
     }
-}
-
-/// A kind of memory.
-///
-/// ```
-/// use ringmem::backend::MemoryLocation;
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::memory::{Buffer, Device, Pinned};
-///
-/// let backend = HostBackend::builder().build()?;
-/// assert_eq!(Buffer::<u8, _>::new(Device::new(&backend, 0), 4)?.location(), MemoryLocation::Device);
-/// assert_eq!(Buffer::<u8, _>::new(Pinned::new(&backend, 0), 4)?.location(), MemoryLocation::Pinned);
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MemoryLocation {
-    /// Pageable host memory, inaccessible to devices.
-    Host,
-    /// Device memory, inaccessible to the host.
-    Device,
-    /// Page-locked host memory, accessible to every device of the backend.
-    Pinned,
-    /// Managed memory: one address everywhere, and pages that migrate.
-    Unified,
 }
 
 bitflags! {

@@ -34,7 +34,8 @@ use ringmem_layouts::{Abi, Image};
 
 use crate::Result;
 
-pub use block::{Block, DeviceAddress, MemoryLocation, Options, Request};
+pub use crate::location::MemoryLocation;
+pub use block::{Block, DeviceAddress, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
 pub use fill::Fill;
 pub(crate) use operation::entry;

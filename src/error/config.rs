@@ -3,7 +3,7 @@ use std::string::String;
 
 use ringmem_layouts::ring::LayoutError;
 
-use crate::backend::MemoryLocation;
+use crate::location::MemoryLocation;
 
 /// An invalid configuration.
 ///

@@ -8,7 +8,7 @@ use std::string::String;
 
 use ringmem_layouts::control::{Fault, State};
 
-use crate::backend::MemoryLocation;
+use crate::location::MemoryLocation;
 
 pub struct Bounds<'a> {
     pub what: &'a str,

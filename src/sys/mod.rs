@@ -1,5 +1,5 @@
 //! What this crate adds to the operating system and the standard library: an asymmetric barrier, files that are replaced at once, forks, a clock, and
-//! panics that lose nothing. Imports no other module of the crate but its errors.
+//! panics that lose nothing. Imports no other module of the crate.
 
 pub(crate) mod barrier;
 pub(crate) mod clock;
