@@ -2,18 +2,13 @@ use std::io;
 
 use super::HostBackend;
 use super::arena::{ALIGN, POISON};
-use super::inner::Inner;
+use super::inner::Owner;
 use super::log::Facts;
 use super::mapping::Mapping;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId};
 use crate::error::LimitOf;
 use crate::{Error, Result};
-
-pub(super) enum Owner {
-    Arena(u64),
-    Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
-}
 
 impl HostBackend {
     /// With too little memory, waits for due frees and retries.
@@ -87,20 +82,6 @@ impl HostBackend {
             (_, Err(error)) => error,
             (MemoryLocation::Host | MemoryLocation::Pinned, Ok(_)) => Error::Map { bytes, source: io::ErrorKind::OutOfMemory.into() },
             (MemoryLocation::Device | MemoryLocation::Unified, Ok(arena)) => arena.shortage(bytes, request.layout.align() as u64),
-        }
-    }
-}
-
-impl Range<Owner> {
-    pub fn give_back(self, inner: &Inner) {
-        if self.location == MemoryLocation::Pinned {
-            inner.budget.give(self.bytes());
-        }
-        if let Owner::Arena(offset) = self.owner
-            && let Ok(arena) = inner.arena(self.device)
-        {
-            // SAFETY: allocated for this range, just removed, unused; a kernel that still used it would break its launch's promise.
-            unsafe { arena.give(offset, self.bytes()) };
         }
     }
 }

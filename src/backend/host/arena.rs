@@ -5,11 +5,11 @@
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::mapping::{Mapping, Place};
-use super::pager::Pages;
 use crate::backend::counters::Live;
 use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::first_fit::{FirstFit, Shortage};
@@ -171,6 +171,50 @@ impl Arena {
         let place = unsafe { self.place(offset) };
         // SAFETY: the caller promises `bytes` exclusive bytes within the capacity, which the mapping contains.
         unsafe { place.0.write_bytes(byte, bytes as usize) };
+    }
+}
+
+/// The resident pages of managed memory, by their last touch.
+///
+/// INVARIANT: the maps have the same pages.
+#[derive(Default)]
+struct Pages {
+    touched: HashMap<u64, u64>,
+    by_touch: BTreeMap<u64, u64>,
+    touches: u64,
+}
+
+impl Pages {
+    fn count(&self) -> u64 {
+        self.touched.len() as u64
+    }
+
+    fn touch(&mut self, page: u64) -> bool {
+        let is_here = self.remove(page);
+        if is_here {
+            self.insert(page);
+        }
+        is_here
+    }
+
+    fn insert(&mut self, page: u64) {
+        self.touches += 1;
+        self.touched.insert(page, self.touches);
+        self.by_touch.insert(self.touches, page);
+    }
+
+    fn remove(&mut self, page: u64) -> bool {
+        let touch = self.touched.remove(&page);
+        if let Some(touch) = touch {
+            self.by_touch.remove(&touch);
+        }
+        touch.is_some()
+    }
+
+    fn oldest(&mut self) -> Option<u64> {
+        let (_, page) = self.by_touch.pop_first()?;
+        self.touched.remove(&page);
+        Some(page)
     }
 }
 

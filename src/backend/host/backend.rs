@@ -9,12 +9,11 @@ use std::sync::{Arc, PoisonError};
 use ringmem_layouts::{Abi, Image};
 
 use super::HostBackend;
-use super::deferred::Held;
 use super::faults::Verb;
+use super::inner::Held;
 use super::link::{Route, Work};
 use super::log::{Facts, Phase};
-use super::operation::{self, Operation};
-use super::queue::Queue;
+use super::queue::{self, Operation, Queue};
 use crate::backend::{
     Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request,
     StreamId, Taints, Ticket, Uses, entry,
@@ -237,7 +236,7 @@ unsafe impl Backend for HostBackend {
             if groups == 0 || groups > most {
                 return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: most.into() });
             }
-            let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups, operands: operands.into() });
+            let operation = Operation::Launch(queue::Launch { entry, arguments: arguments.into(), groups, operands: operands.into() });
             Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))
         })
     }
@@ -279,7 +278,7 @@ unsafe impl Backend for HostBackend {
 
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
         match self.inner.stream(ticket.stream) {
-            Some(stream) => stream.notify(&self.inner, ticket.number, waker),
+            Some(stream) => stream.notify(&self.inner.counts, ticket.number, waker),
             None => waker.wake(),
         }
         Ok(())

@@ -1,56 +1,109 @@
+//! What a stream's thread does: it executes operations in order, and completes each before the next begins.
+//!
+//! After an operation the thread 1. completes its number, 2. wakes tasks, 3. frees deferred blocks, whose last use the operation may have been. A failed
+//! operation *taints* the memory that it should have written, so that a later read of it fails instead of returning old bytes; the stream goes on. After a
+//! panic outside a kernel, whose effects are unknown, the stream is broken: later operations fail unexecuted, but waits for other streams are kept, because
+//! operations after them rely on their order.
+
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use std::boxed::Box;
+use std::format;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 use std::vec::Vec;
-
-use ringmem_layouts::image::Entry;
 
 use super::faults::Verb;
 use super::inner::{Group, Inner};
 use super::link::Route;
-use super::log::Facts;
-use super::queue::Queue;
+use super::log::{Facts, Phase};
+use super::queue::{IS_STREAM, Item, Launch, Numbered, Operation, Queue};
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
-use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, StreamId, Ticket};
+use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch, StreamId, Ticket};
+use crate::error::OperationFault;
 use crate::sys::panic::caught;
 use crate::trace::event;
 use crate::{Error, Result};
 
-/// INVARIANT: its caller made the promise of the backend's method.
-pub(super) enum Operation {
-    /// Target and source were pageable when queued.
-    Copy(Copy, Route, [bool; 2]),
-    /// The target was pageable when queued.
-    Fill(Fill, bool),
-    /// With the first operation whose failure prevents it.
-    Publish {
-        word: Place,
-        value: u64,
-        since: u64,
-        pageable: bool,
-    },
-    Prefetch(Prefetch),
-    Launch(Launch),
-    Record(Arc<OnceLock<u64>>),
-    After {
-        stream: Arc<Queue>,
-        number: u64,
-        /// The other stream had an earlier kernel when this was queued.
-        may_last: bool,
-    },
-}
+impl Queue {
+    /// Opens a stream with its thread. Listed in `inner` until its last operation is executed.
+    pub fn open(inner: &Arc<Inner>, device: u32) -> Result<StreamId> {
+        let id = StreamId::next();
+        let (queue, operations) = Self::new(device);
+        let run = {
+            let (inner, queue) = (Arc::clone(inner), Arc::clone(&queue));
+            move || queue.run(&inner, id, &operations)
+        };
+        let thread = thread::Builder::new().name(format!("ringmem-{}", id.get())).spawn(run);
+        queue.set_thread(thread.map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?);
+        inner.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
+        inner.counts.streams.fetch_add(1, Relaxed);
+        Ok(id)
+    }
 
-pub(super) struct Launch {
-    pub entry: Entry,
-    pub arguments: Box<[u64]>,
-    pub groups: u32,
-    pub operands: Box<[Operand]>,
+    fn run(&self, inner: &Inner, id: StreamId, operations: &Receiver<Numbered>) {
+        IS_STREAM.set(true);
+        let mut is_broken = false;
+        let mut last_failed = 0;
+        let mut next = operations.recv().ok();
+        while let Some((number, item)) = next {
+            let outcome = item.map_or(Ok(()), |item| self.execute(inner, Ticket { stream: id, number }, item, &mut is_broken, last_failed));
+            if outcome.is_err() {
+                last_failed = number;
+            }
+            next = self.complete(number, outcome, operations);
+            self.wake(&inner.counts);
+            inner.deferred.drain(inner);
+            next = next.or_else(|| operations.recv().ok());
+        }
+        {
+            // Under the lock: a stream with unreported failures is always in a list.
+            let mut streams = inner.streams.write().unwrap_or_else(PoisonError::into_inner);
+            let forgotten = streams.remove(&id).map_or(0, |queue| inner.ended.keep(id, queue));
+            inner.counts.unreported.fetch_add(forgotten, Relaxed);
+        }
+        inner.deferred.drain(inner);
+    }
+
+    /// Executes an operation, or fails it: by an injected fault, or because the stream is broken. After a panic outside a kernel, later operations fail unexecuted.
+    fn execute(&self, inner: &Inner, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
+        let Item { operation, facts, struck } = item;
+        let count = self.count(&operation);
+        let flips = struck.and_then(|struck| struck.flips);
+        let refusal = if *is_broken {
+            Some(Error::Closed { what: "stream" })
+        } else {
+            struck.filter(|_| flips.is_none()).map(|struck| struck.error())
+        };
+        let outcome = caught(|| {
+            let outcome = match (refusal, &operation) {
+                (None, Operation::Publish { since, .. }) if last_failed >= *since => {
+                    Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
+                }
+                (None, operation) => operation.execute(inner, self.device, &facts),
+                // Later operations rely on the order despite the fault.
+                (Some(error), wait @ Operation::After { .. }) => wait.execute(inner, self.device, &facts).and(Err(error)),
+                (Some(error), _) => Err(error),
+            };
+            if let (Ok(()), Some(at)) = (&outcome, flips) {
+                inner.flip(&facts, at);
+            }
+            inner.log(&facts, Phase::Executed, Some(ticket.number), outcome.is_ok());
+            outcome
+        });
+        if let Some(count) = count {
+            count.fetch_sub(1, Relaxed);
+        }
+        let outcome = outcome.unwrap_or_else(|| {
+            *is_broken = true;
+            Err(Error::Closed { what: "stream" })
+        });
+        outcome.inspect_err(|error| operation.taint(inner, ticket, error))
+    }
 }
 
 impl Operation {

@@ -5,76 +5,18 @@
 //! 2. Allocations and new pages evict the least recently used; if none can be, a page stays on the host.
 //! 3. This is accounting: bytes never move.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::vec::Vec;
 
 use super::arena::Arena;
 use super::faults::Verb;
-use super::inner::Inner;
+use super::inner::{Inner, Pager};
 use super::log::{Facts, Phase};
 use crate::Result;
 use crate::backend::Block;
 use crate::backend::ranges::Found;
 use crate::sys::panic::{both, each};
-
-pub(super) struct Pager {
-    /// 0 if pages never migrate.
-    page: u64,
-    /// No page is on two devices; the log has the order of moves.
-    moving: Mutex<()>,
-    resident: AtomicU64,
-}
-
-/// INVARIANT: the maps have the same pages.
-#[derive(Default)]
-pub(super) struct Pages {
-    touched: HashMap<u64, u64>,
-    by_touch: BTreeMap<u64, u64>,
-    touches: u64,
-}
-
-impl Pages {
-    pub fn count(&self) -> u64 {
-        self.touched.len() as u64
-    }
-
-    pub fn touch(&mut self, page: u64) -> bool {
-        let is_here = self.remove(page);
-        if is_here {
-            self.insert(page);
-        }
-        is_here
-    }
-
-    pub fn insert(&mut self, page: u64) {
-        self.touches += 1;
-        self.touched.insert(page, self.touches);
-        self.by_touch.insert(self.touches, page);
-    }
-
-    pub fn remove(&mut self, page: u64) -> bool {
-        let touch = self.touched.remove(&page);
-        if let Some(touch) = touch {
-            self.by_touch.remove(&touch);
-        }
-        touch.is_some()
-    }
-
-    pub fn oldest(&mut self) -> Option<u64> {
-        let (_, page) = self.by_touch.pop_first()?;
-        self.touched.remove(&page);
-        Some(page)
-    }
-}
-
-impl Pager {
-    pub const fn new(page: u64) -> Self {
-        Self { page, moving: Mutex::new(()), resident: AtomicU64::new(0) }
-    }
-}
 
 impl Inner {
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {

@@ -1,40 +1,112 @@
+//! [`Queue`]: the operations of a stream, in the order in which its thread executes them; which of them are complete, and which failed.
+//!
+//! Operations and positions have numbers, from 1 on, assigned under the lock of `sender`. `done` is the greatest number such that it and all before it are
+//! complete. A position without an operation ([`record_position`](Queue::record_position)) is complete with the operation before it: at once if that is
+//! complete, else it goes through the channel as a number without an item.
+//!
+//! The lock of `failures` orders completion: the thread adds the failure of an operation, advances `done` and wakes waiters under it. So a waiter that
+//! holds it and finds a number incomplete is woken, and one that finds it complete sees its failure. Lock order: `sender`, then `failures`.
+//!
+//! `close` takes the sender: the thread executes what is left in the channel, and ends. What an operation does, and the thread's loop, is in `execute.rs`.
+
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::task::Waker;
 use core::time::Duration;
-use std::collections::HashMap;
-use std::format;
+use std::boxed::Box;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
+use std::vec::Vec;
+
+use ringmem_layouts::image::Entry;
 
 use super::faults::Struck;
-use super::inner::Inner;
-use super::log::{Facts, Phase};
-use super::operation::Operation;
-use super::tasks::Tasks;
-use crate::backend::failures::Failures;
-use crate::backend::failures::HasUnreported;
-use crate::backend::{StreamId, Ticket};
-use crate::error::OperationFault;
+use super::link::Route;
+use super::log::Facts;
+use crate::backend::counters::Counts;
+use crate::backend::failures::{Failures, HasUnreported};
+use crate::backend::{Copy, Fill, Operand, Place, Prefetch};
 use crate::sys::panic::caught;
 use crate::{Error, Result};
 
+/// INVARIANT: its caller made the promise of the backend's method.
+pub(super) enum Operation {
+    /// Target and source were pageable when queued.
+    Copy(Copy, Route, [bool; 2]),
+    /// The target was pageable when queued.
+    Fill(Fill, bool),
+    /// With the first operation whose failure prevents it.
+    Publish {
+        word: Place,
+        value: u64,
+        since: u64,
+        pageable: bool,
+    },
+    Prefetch(Prefetch),
+    Launch(Launch),
+    Record(Arc<OnceLock<u64>>),
+    After {
+        stream: Arc<Queue>,
+        number: u64,
+        /// The other stream had an earlier kernel when this was queued.
+        may_last: bool,
+    },
+}
+
+pub(super) struct Launch {
+    pub entry: Entry,
+    pub arguments: Box<[u64]>,
+    pub groups: u32,
+    pub operands: Box<[Operand]>,
+}
+
+/// An operation with what its call is logged and refused by.
 pub(super) struct Item {
     pub operation: Operation,
     pub facts: Facts,
     pub struck: Option<Struck>,
 }
 
-type Numbered = (u64, Option<Item>);
+/// A position without an operation has no item.
+pub(super) type Numbered = (u64, Option<Item>);
 
 /// Completion times of recorded numbers, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
-    static IS_STREAM: Cell<bool> = const { Cell::new(false) };
+    /// Whether this is a stream's thread, which must not wait for another.
+    pub(super) static IS_STREAM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Tasks by the number that they wait for. Separate from deferred frees: a stream visits only due ones.
+#[derive(Default)]
+struct Tasks {
+    waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
+}
+
+impl Tasks {
+    /// The caller must then check for completion.
+    fn add(&self, number: u64, waker: Waker) {
+        self.with(|waiting| waiting.entry(number).or_default().push(waker));
+    }
+
+    fn over(&self, number: u64) -> Vec<Waker> {
+        let mut over = Vec::new();
+        self.with(|waiting| {
+            while let Some(first) = waiting.first_entry().filter(|first| *first.key() <= number) {
+                over.append(&mut first.remove());
+            }
+        });
+        over
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut BTreeMap<u64, Vec<Waker>>) -> R) -> R {
+        look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 pub(super) struct Queue {
@@ -53,11 +125,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Listed in `inner` until its last operation is executed.
-    pub fn open(inner: &Arc<Inner>, device: u32) -> Result<StreamId> {
-        let id = StreamId::next();
+    /// Returns the queue, and the operations for its thread.
+    pub fn new(device: u32) -> (Arc<Self>, Receiver<Numbered>) {
         let (sender, operations) = mpsc::channel();
-        let queue = Arc::new(Self {
+        let queue = Self {
             device,
             sender: Mutex::new((Some(sender), 0)),
             done: AtomicU64::new(0),
@@ -68,97 +139,30 @@ impl Queue {
             tasks: Tasks::default(),
             changed: Condvar::new(),
             thread: Mutex::default(),
-        });
-        let name = format!("ringmem-{}", id.get());
-        // Until the handle is stored, for `close`.
-        let mut thread = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        *thread = Some(
-            thread::Builder::new()
-                .name(name)
-                .spawn({
-                    let (inner, queue) = (Arc::clone(inner), Arc::clone(&queue));
-                    move || queue.run(&inner, id, &operations)
-                })
-                .map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?,
-        );
-        drop(thread);
-        inner.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
-        inner.counts.streams.fetch_add(1, Relaxed);
-        Ok(id)
-    }
-
-    fn run(&self, inner: &Inner, id: StreamId, operations: &Receiver<Numbered>) {
-        IS_STREAM.set(true);
-        let mut is_broken = false;
-        let mut last_failed = 0;
-        let mut next = operations.recv().ok();
-        while let Some((mut number, item)) = next {
-            let outcome = item.map_or(Ok(()), |item| self.execute(inner, Ticket { stream: id, number }, item, &mut is_broken, last_failed));
-            if outcome.is_err() {
-                last_failed = number;
-            }
-            next = {
-                let mut failures = self.failures();
-                if let Err(error) = outcome {
-                    failures.add(number, error);
-                }
-                let mut next = operations.try_recv();
-                while let Ok((mark, None)) = next {
-                    number = mark;
-                    next = operations.try_recv();
-                }
-                // SYNC POINT: operation executed. Pairs with is_complete. Under the lock, so that no waiter or mark misses it.
-                self.done.store(number, Release);
-                self.changed.notify_all();
-                next.ok()
-            };
-            self.wake(inner);
-            inner.deferred.drain(inner);
-            next = next.or_else(|| operations.recv().ok());
-        }
-        {
-            // Under the lock: a stream with unreported failures is always in a list.
-            let mut streams = inner.streams.write().unwrap_or_else(PoisonError::into_inner);
-            let forgotten = streams.remove(&id).map_or(0, |queue| inner.ended.keep(id, queue));
-            inner.counts.unreported.fetch_add(forgotten, Relaxed);
-        }
-        inner.deferred.drain(inner);
-    }
-
-    /// After a panic outside a kernel, later operations fail unexecuted.
-    fn execute(&self, inner: &Inner, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
-        let Item { operation, facts, struck } = item;
-        let count = self.count(&operation);
-        let flips = struck.and_then(|struck| struck.flips);
-        let refusal = if *is_broken {
-            Some(Error::Closed { what: "stream" })
-        } else {
-            struck.filter(|_| flips.is_none()).map(|struck| struck.error())
         };
-        let outcome = caught(|| {
-            let outcome = match (refusal, &operation) {
-                (None, Operation::Publish { since, .. }) if last_failed >= *since => {
-                    Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
-                }
-                (None, operation) => operation.execute(inner, self.device, &facts),
-                // Later operations rely on the order despite the fault.
-                (Some(error), wait @ Operation::After { .. }) => wait.execute(inner, self.device, &facts).and(Err(error)),
-                (Some(error), _) => Err(error),
-            };
-            if let (Ok(()), Some(at)) = (&outcome, flips) {
-                inner.flip(&facts, at);
-            }
-            inner.log(&facts, Phase::Executed, Some(ticket.number), outcome.is_ok());
-            outcome
-        });
-        if let Some(count) = count {
-            count.fetch_sub(1, Relaxed);
+        (Arc::new(queue), operations)
+    }
+
+    /// Stores the handle for [`close`](Self::close), before another thread has the queue.
+    pub fn set_thread(&self, thread: JoinHandle<()>) {
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    }
+
+    /// Completes an operation and all positions after it; returns the next operation, if it is queued already. For the stream's thread.
+    pub fn complete(&self, mut number: u64, outcome: Result<()>, operations: &Receiver<Numbered>) -> Option<Numbered> {
+        let mut failures = self.failures();
+        if let Err(error) = outcome {
+            failures.add(number, error);
         }
-        let outcome = outcome.unwrap_or_else(|| {
-            *is_broken = true;
-            Err(Error::Closed { what: "stream" })
-        });
-        outcome.inspect_err(|error| operation.taint(inner, ticket, error))
+        let mut next = operations.try_recv();
+        while let Ok((position, None)) = next {
+            number = position;
+            next = operations.try_recv();
+        }
+        // SYNC POINT: operation executed. Pairs with is_complete. Under the lock, so that no waiter or position misses it.
+        self.done.store(number, Release);
+        self.changed.notify_all();
+        next.ok()
     }
 
     /// Passes the number to `announce` before execution.
@@ -203,7 +207,8 @@ impl Queue {
         Ok(number)
     }
 
-    fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
+    /// The count of unfinished operations of its kind, if they may last.
+    pub fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
             Operation::After { may_last: true, .. } => Some(&self.waits),
@@ -224,7 +229,7 @@ impl Queue {
     }
 
     pub fn is_complete(&self, number: u64) -> bool {
-        // SYNC POINT: operation executed. Pairs with run.
+        // SYNC POINT: operation executed. Pairs with complete.
         self.done.load(Acquire) >= number
     }
 
@@ -255,18 +260,20 @@ impl Queue {
         failures.report(0..=last)
     }
 
-    pub fn notify(&self, inner: &Inner, number: u64, waker: Waker) {
+    /// Wakes the task when the number is complete.
+    pub fn notify(&self, counts: &Counts, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
-        // By the lock, one side sees the other.
+        // By the lock of the tasks, this thread sees the number complete, or the stream's thread sees the task.
         if self.is_complete(number) {
-            self.wake(inner);
+            self.wake(counts);
         }
     }
 
-    fn wake(&self, inner: &Inner) {
+    /// Wakes the tasks that wait for complete numbers. A panic is counted: it has no caller.
+    pub fn wake(&self, counts: &Counts) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {
-                inner.counts.unreported.fetch_add(1, Relaxed);
+                counts.unreported.fetch_add(1, Relaxed);
             }
         }
     }
