@@ -40,7 +40,7 @@ struct Variable {
     advice: &'static str,
 }
 
-struct Way {
+struct MeasuredPath {
     name: &'static str,
     rate: Rate,
     diagnosis: Diagnosis,
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     if arguments.json {
         let ways: Vec<Value> = ways
             .iter()
-            .map(|Way { name, rate, diagnosis }| {
+            .map(|MeasuredPath { name, rate, diagnosis }| {
                 let advice: Vec<String> = advice(diagnosis).iter().map(ToString::to_string).collect();
                 json!({ "name": name, "bytes": rate.bytes, "ns": rate.ns, "gb_per_s": rate.gb_per_s(), "advice": advice })
             })
@@ -117,7 +117,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         if backend.is_simulated() { "simulated" } else { "real" },
         size::show(BYTES as u64)
     )?;
-    for Way { name, rate, diagnosis } in &ways {
+    for MeasuredPath { name, rate, diagnosis } in &ways {
         let figure = rate.gb_per_s().map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.1} GB/s"));
         writeln!(out, "  {name:<18} {figure}")?;
         for suggestion in advice(diagnosis) {
@@ -138,9 +138,9 @@ const fn action(strategy: TransferStrategy) -> &'static str {
 
 const BYTES: usize = 8 << 20;
 
-fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 5]> {
+fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[MeasuredPath; 5]> {
     let measured = bandwidth(stream, BYTES)?;
-    let way = |name, rate, is_pinned| Way { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
+    let way = |name, rate, is_pinned| MeasuredPath { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
     Ok([
         way("upload", measured.upload, measured.is_pinned),
         way("download", measured.download, measured.is_pinned),

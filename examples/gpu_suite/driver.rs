@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmemPool_attribute, CUmodule, CUstream};
 use ringmem::backend::cuda::{CudaBackend, check};
-use ringmem::backend::{Copy, Place};
+use ringmem::backend::{Address, Copy};
 use ringmem::{Error, Result};
 use ringmem_kernels::IMAGE;
 use ringmem_kernels::probe::{BYTES, mode};
@@ -196,22 +196,22 @@ impl Stream {
     pub unsafe fn copy(&self, copy: &Copy) -> Result<()> {
         let bytes = copy.bytes as usize;
         let (call, said) = match (copy.to, copy.from) {
-            (Place::Device(to), Place::Host(from)) => {
+            (Address::Device(to), Address::Host(from)) => {
                 // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
                 // synchronised.
                 ("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), from.as_ptr().cast(), bytes, self.0) })
             }
-            (Place::Host(to), Place::Device(from)) => {
+            (Address::Host(to), Address::Device(from)) => {
                 // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
                 // synchronised.
                 ("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_ptr().cast(), from.get(), bytes, self.0) })
             }
-            (Place::Device(to), Place::Device(from)) => {
+            (Address::Device(to), Address::Device(from)) => {
                 // SAFETY: a live stream; the caller promises that both ranges are live and otherwise unused until the stream is
                 // synchronised.
                 ("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, self.0) })
             }
-            (Place::Host(_), Place::Host(_)) => return Err(Error::Unsupported { what: "a copy from host to host" }),
+            (Address::Host(_), Address::Host(_)) => return Err(Error::Unsupported { what: "a copy from host to host" }),
         };
         check(call, said)
     }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use bitflags::bitflags;
 use ringmem_layouts::kernel::DevicePointer;
 
-use super::{MemoryLocation, Place, Ticket};
+use super::{Address, MemoryLocation, Ticket};
 use crate::{Error, Result};
 
 /// An address in device memory, not a host pointer.
@@ -182,11 +182,11 @@ impl Block {
     ///
     /// `offset` is within the block.
     #[must_use]
-    pub unsafe fn place(&self, offset: u64) -> Option<Place> {
+    pub unsafe fn address_at(&self, offset: u64) -> Option<Address> {
         match self.host {
             // SAFETY: the caller promises an offset within the block, whose host address has that many bytes.
-            Some(host) => Some(Place::Host(unsafe { host.add(offset as usize) })),
-            None => self.device_address.and_then(|address| address.offset(offset)).map(Place::Device),
+            Some(host) => Some(Address::Host(unsafe { host.add(offset as usize) })),
+            None => self.device_address.and_then(|address| address.offset(offset)).map(Address::Device),
         }
     }
 

@@ -1,7 +1,7 @@
 use core::ptr::{self, NonNull};
 use core::slice;
 
-use super::{Copy, Place};
+use super::{Address, Copy};
 use crate::{DeviceBytes, Error, Result};
 
 /// A fill of `count` elements of `size` bytes.
@@ -20,7 +20,7 @@ use crate::{DeviceBytes, Error, Result};
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     /// First element, aligned to `size`.
-    pub to: Place,
+    pub to: Address,
     /// Element, in the low bytes.
     pub pattern: u64,
     /// Bytes of an element: 1, 2, 4 or 8.
@@ -35,7 +35,7 @@ pub(crate) const fn takes(size: usize) -> bool {
 
 impl Fill {
     /// Returns a fill with copies of an element; compiles only for 1, 2, 4 or 8 bytes.
-    pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
+    pub fn of<T: DeviceBytes>(to: Address, value: T, count: u64) -> Self {
         const { assert!(takes(size_of::<T>()), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];
         // SAFETY: at most eight bytes, initialised by the promise of `DeviceBytes`.
@@ -44,7 +44,7 @@ impl Fill {
     }
 
     /// `None` unless the element has 1, 2, 4 or 8 bytes, or repeats so many.
-    pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
+    pub(crate) fn repeating<T: DeviceBytes>(to: Address, value: &T, count: u64) -> Option<Self> {
         // SAFETY: initialised by the promise of `DeviceBytes`, and borrowed.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
         let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
@@ -72,7 +72,7 @@ impl Fill {
     }
 }
 
-impl Place {
+impl Address {
     /// Returns the copies that spread the first of `count` elements over the others: as many as `count` has doublings, rounded up.
     ///
     /// Each copy reads right before its target. So if one fails, and its target becomes invalid, the next ones read invalid elements and fail too.

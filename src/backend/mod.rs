@@ -39,7 +39,7 @@ pub use block::{Block, DeviceAddress, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
 pub use fill::Fill;
 pub(crate) use operation::entry;
-pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
+pub use operation::{Address, Copy, Launch, ModuleId, Operand, Prefetch};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
@@ -181,7 +181,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// 8 bytes, which others meanwhile access only as a word.
-    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
+    unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()>;
 
     /// Makes each copy, then stores the word, with one wait if the driver can order them. If a copy fails, nothing is stored.
     ///
@@ -192,7 +192,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// As those two.
-    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Address, value: u64) -> Result<()> {
         for copy in copies {
             // SAFETY: the caller makes the promises of `copy_now` for each of the copies.
             unsafe { self.copy_now(copy) }?;
@@ -210,7 +210,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// As [`publish_now`](Self::publish_now), until it is executed; `since` is of this stream.
-    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
+    unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
     /// Makes later operations of `stream` wait for another's ticket.
     ///

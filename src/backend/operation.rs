@@ -12,19 +12,19 @@ use crate::{Error, Result};
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Backend, Place};
+/// use ringmem::backend::{Backend, Address};
 /// use ringmem::memory::{Pinned, PinnedBuffer};
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let word = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1)?;
-/// let place = Place::Host(word.as_ptr().expect("it has bytes").cast());
+/// let address = Address::Host(word.as_ptr().expect("it has bytes").cast());
 /// // SAFETY: a word of the buffer, which nothing else accesses.
-/// unsafe { backend.publish_now(place, 7) }?;
+/// unsafe { backend.publish_now(address, 7) }?;
 /// assert_eq!(word.as_slice()?, [7]);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum Address {
     /// In device memory.
     Device(DeviceAddress),
     /// Pinned, managed or pageable.
@@ -32,11 +32,11 @@ pub enum Place {
 }
 
 // SAFETY: only a number; accessing it is unsafe.
-unsafe impl Send for Place {}
+unsafe impl Send for Address {}
 // SAFETY: only a number; accessing it is unsafe.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Address {}
 
-impl Place {
+impl Address {
     pub(crate) fn further(self, bytes: u64) -> Self {
         match self {
             Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
@@ -47,7 +47,7 @@ impl Place {
         }
     }
 
-    pub(crate) fn address(self) -> u64 {
+    pub(crate) fn get(self) -> u64 {
         match self {
             Self::Device(address) => address.get(),
             Self::Host(host) => host.as_ptr().addr() as u64,
@@ -61,12 +61,12 @@ impl Place {
 /// use std::ptr::NonNull;
 ///
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Backend, Copy, Place};
+/// use ringmem::backend::{Backend, Copy, Address};
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let (device, mut host) = (GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?, [0_u8; 3]);
-/// let (to, from) = (Place::Host(NonNull::from(&mut host).cast()), Place::Device(device.device_address().expect("it has bytes")));
+/// let (to, from) = (Address::Host(NonNull::from(&mut host).cast()), Address::Device(device.device_address().expect("it has bytes")));
 /// // SAFETY: both have three bytes, which nothing else accesses.
 /// unsafe { backend.copy_now(&Copy { to, from, bytes: 3 }) }?;
 /// assert_eq!(host, [1, 2, 3]);
@@ -75,9 +75,9 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
     /// Target.
-    pub to: Place,
+    pub to: Address,
     /// Source.
-    pub from: Place,
+    pub from: Address,
     /// Size in bytes.
     pub bytes: u64,
 }
@@ -136,13 +136,13 @@ impl ModuleId {
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Operand, Place};
+/// use ringmem::backend::{Operand, Address};
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// /// A buffer that a kernel reads.
 /// fn input<T>(buffer: &GpuBuffer<T>) -> Option<Operand> {
-///     let place = Place::Device(buffer.device_address()?);
-///     Some(Operand { place, bytes: buffer.size_bytes() as u64, is_written: false })
+///     let address = Address::Device(buffer.device_address()?);
+///     Some(Operand { address, bytes: buffer.size_bytes() as u64, is_written: false })
 /// }
 ///
 /// let backend = HostBackend::builder().build()?;
@@ -152,7 +152,7 @@ impl ModuleId {
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// Start.
-    pub place: Place,
+    pub address: Address,
     /// Size in bytes.
     pub bytes: u64,
     /// The kernel may write to it.

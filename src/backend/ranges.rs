@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::vec::Vec;
 
-use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
+use super::{Address, Block, DeviceAddress, MemoryLocation, Options, Request, Taints};
 use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and stay mapped, or allocated at their device address, until removed.
@@ -128,10 +128,10 @@ impl<O> Listed<'_, O> {
     }
 
     /// `queued`: whether the end was pageable then. A range removed since is an error.
-    pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
-        let host = match place {
-            Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
-            Place::Host(host) => host,
+    pub fn end(&self, at: Address, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
+        let host = match at {
+            Address::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
+            Address::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
         match if queued == Some(true) { None } else { self.at(address) } {

@@ -27,7 +27,7 @@ use std::string::ToString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::{Place, Ticket};
+use super::{Address, Ticket};
 use crate::{Error, Result};
 
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
@@ -36,14 +36,14 @@ static TAINTED: AtomicUsize = AtomicUsize::new(0);
 ///
 /// ```
 /// use ringmem::Error;
-/// use ringmem::backend::{DeviceAddress, Place, StreamId, Taints, Ticket};
+/// use ringmem::backend::{DeviceAddress, Address, StreamId, Taints, Ticket};
 ///
 /// let taints = Taints::default();
-/// let (place, failed) = (Place::Device(DeviceAddress::new(4096)), Ticket { stream: StreamId::next(), number: 3 });
-/// taints.add(place, 8, failed, &Error::Closed { what: "stream" });
-/// assert!(matches!(taints.check(place, 1), Err(Error::Tainted { number: 3, .. })));
-/// taints.remove(place, 8); // written again
-/// assert!(taints.check(place, 8).is_ok());
+/// let (address, failed) = (Address::Device(DeviceAddress::new(4096)), Ticket { stream: StreamId::next(), number: 3 });
+/// taints.add(address, 8, failed, &Error::Closed { what: "stream" });
+/// assert!(matches!(taints.check(address, 1), Err(Error::Tainted { number: 3, .. })));
+/// taints.remove(address, 8); // written again
+/// assert!(taints.check(address, 8).is_ok());
 /// ```
 #[derive(Debug, Default)]
 pub struct Taints {
@@ -93,7 +93,7 @@ impl Taints {
     }
 
     /// Remembers a block in reused memory: a failure of an operation before `ready` is the previous owner's, and does not taint it.
-    pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, is_complete: impl Fn(Ticket) -> bool) {
+    pub(crate) fn reuse(&self, address: Address, bytes: u64, ready: Ticket, is_complete: impl Fn(Ticket) -> bool) {
         if !self.is_late {
             return;
         }
@@ -101,14 +101,14 @@ impl Taints {
         if reused.len() == reused.capacity() {
             reused.retain(|block| !is_complete(block.ready));
         }
-        let start = place.address();
+        let start = address.get();
         reused.push(Reused { start, end: start.saturating_add(bytes), ready });
     }
 
     /// Returns true if a failed operation wrote for a previous owner of these bytes. On the stream of `ready`, its number tells; on another stream,
     /// everything queued before the free precedes `ready`, so while `ready` is not complete the operation may be one of those.
-    pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, is_complete: impl Fn(Ticket) -> bool) -> bool {
-        let (start, end) = (place.address(), place.address().saturating_add(bytes));
+    pub(super) fn is_of_previous_owner(&self, address: Address, bytes: u64, failed: Ticket, is_complete: impl Fn(Ticket) -> bool) -> bool {
+        let (start, end) = (address.get(), address.get().saturating_add(bytes));
         self.reused()
             .iter()
             .filter(|block| block.start < end && start < block.end)
@@ -127,8 +127,8 @@ impl Taints {
     ///
     /// [`Tainted`](Error::Tainted), with the first range's cause.
     #[inline]
-    pub fn check(&self, place: Place, bytes: u64) -> Result<()> {
-        if Self::are_none() { Ok(()) } else { self.look_up(place.address(), bytes) }
+    pub fn check(&self, address: Address, bytes: u64) -> Result<()> {
+        if Self::are_none() { Ok(()) } else { self.look_up(address.get(), bytes) }
     }
 
     #[cold]
@@ -142,8 +142,8 @@ impl Taints {
 
     /// Taints bytes that an operation failed to write.
     #[cold]
-    pub fn add(&self, place: Place, bytes: u64, failed: Ticket, error: &Error) {
-        let (start, cause) = (place.address(), Cause::of(failed, error));
+    pub fn add(&self, address: Address, bytes: u64, failed: Ticket, error: &Error) {
+        let (start, cause) = (address.get(), Cause::of(failed, error));
         let mut ranges = self.ranges();
         cut(&mut ranges, start, start.saturating_add(bytes));
         insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
@@ -151,9 +151,9 @@ impl Taints {
 
     /// Marks bytes as valid: written, or with a new owner.
     #[inline]
-    pub fn remove(&self, place: Place, bytes: u64) {
+    pub fn remove(&self, address: Address, bytes: u64) {
         if !Self::are_none() {
-            self.remove_range(place.address(), bytes);
+            self.remove_range(address.get(), bytes);
         }
     }
 
@@ -163,11 +163,11 @@ impl Taints {
     }
 
     /// If the copy succeeds, taints move with it.
-    pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn carry<T>(&self, from: Address, to: Address, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();
         }
-        let (from, to) = (from.address(), to.address());
+        let (from, to) = (from.get(), to.get());
         let taken = cut(&mut self.ranges(), from, from.saturating_add(bytes));
         let outcome = copy();
         let base = if outcome.is_ok() { to } else { from };
@@ -224,8 +224,8 @@ mod tests {
 
     const SIZE: usize = 48;
 
-    fn at(address: usize) -> Place {
-        Place::Device(DeviceAddress::new(address as u64))
+    fn at(address: usize) -> Address {
+        Address::Device(DeviceAddress::new(address as u64))
     }
 
     fn cause(taints: &Taints, byte: usize) -> u64 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::vec;
 
 use super::Placement;
-use crate::backend::{Backend, Place, Ticket};
+use crate::backend::{Address, Backend, Ticket};
 use crate::memory::{Page, Pages};
 use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
@@ -45,7 +45,7 @@ pub(super) enum IndexWord {
     // INVARIANT: the word lives as long as its ring.
     Mapped(NonNull<HostWord>),
     /// By a copy: the host does not map the device's memory.
-    Remote(Place),
+    Remote(Address),
 }
 
 // SAFETY: a word with atomic accesses only.
@@ -107,8 +107,8 @@ impl DeviceRing {
     }
 
     /// Returns the index word that the bridge writes and the kernel polls.
-    pub fn written(&self, line: Line) -> Result<Place> {
-        self.place(line.offset())
+    pub fn written(&self, line: Line) -> Result<Address> {
+        self.address_at(line.offset())
     }
 
     /// Returns the first slot, if the host maps the ring.
@@ -117,11 +117,11 @@ impl DeviceRing {
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
-    fn place(&self, offset: u64) -> Result<Place> {
+    fn address_at(&self, offset: u64) -> Result<Address> {
         match self.ring.host() {
             // SAFETY: the pages hold header and slots, and `offset` is of a word of the header or of a slot.
-            Some(base) => Ok(Place::Host(unsafe { base.add(offset as usize) })),
-            None => self.ring.place(offset),
+            Some(base) => Ok(Address::Host(unsafe { base.add(offset as usize) })),
+            None => self.ring.address_at(offset),
         }
     }
 
@@ -131,12 +131,12 @@ impl DeviceRing {
         match pages.host() {
             // SAFETY: the pages begin with a header.
             Some(base) => Ok(IndexWord::Mapped(unsafe { base.add(line.offset() as usize) }.cast())),
-            None => pages.place(line.offset()).map(IndexWord::Remote),
+            None => pages.address_at(line.offset()).map(IndexWord::Remote),
         }
     }
 
-    pub fn slot(&self, index: u64) -> Result<Place> {
-        self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
+    pub fn slot(&self, index: u64) -> Result<Address> {
+        self.address_at(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
 
     /// Keeps the memory until a launch is complete.
@@ -147,10 +147,10 @@ impl DeviceRing {
 }
 
 impl IndexWord {
-    pub fn place(self) -> Place {
+    pub fn address(self) -> Address {
         match self {
-            Self::Mapped(word) => Place::Host(word.cast()),
-            Self::Remote(place) => place,
+            Self::Mapped(word) => Address::Host(word.cast()),
+            Self::Remote(address) => address,
         }
     }
 

@@ -44,7 +44,7 @@ use super::metrics::{Count, Counts, Metrics};
 use super::options::{Placement, TransferStrategy};
 use super::transport::{IndexStore, Mapped, Span, Transport};
 use crate::attach::{AttachError, Corrupt};
-use crate::backend::{Backend, Place, StreamId, Ticket, Uses};
+use crate::backend::{Address, Backend, StreamId, Ticket, Uses};
 use crate::dump::Indices;
 use crate::sys::barrier::{Barrier, Full};
 use crate::{Error, Result, Word};
@@ -454,14 +454,14 @@ impl Rings {
     /// Returns both rings' addresses, if the host maps all of the device ring; the kernel writes the index `theirs`.
     fn mapped(host: &HostRing, device: &DeviceRing, theirs: Line, ours: Line) -> Result<Option<Mapped>> {
         let Some(device_slots) = device.slots() else { return Ok(None) };
-        let (IndexWord::Mapped(theirs), Place::Host(ours)) = (device.read(theirs)?, device.written(ours)?) else { return Ok(None) };
+        let (IndexWord::Mapped(theirs), Address::Host(ours)) = (device.read(theirs)?, device.written(ours)?) else { return Ok(None) };
         Ok(Some(Mapped { host_slots: host.slots(), device_slots, theirs, ours: ours.cast() }))
     }
 
     /// Reads both indices of the device ring by blocking copies.
     pub fn device_indices(&self, theirs: Line) -> Result<Indices> {
         let index = |line| {
-            let word = if line == theirs { self.device.read(line)?.place() } else { self.device.written(line)? };
+            let word = if line == theirs { self.device.read(line)?.address() } else { self.device.written(line)? };
             self.transport.read_now(word)
         };
         Ok(Indices { head: index(Line::Head)?, tail: index(Line::Tail)?, capacity: self.host.layout.capacity() })

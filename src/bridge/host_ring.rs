@@ -12,7 +12,7 @@ use ringmem_layouts::ring::RingFlags;
 
 use super::device_ring::Line;
 use crate::attach::Corrupt;
-use crate::backend::{Backend, MemoryLocation, Place};
+use crate::backend::{Address, Backend, MemoryLocation};
 use crate::dump::Indices;
 use crate::memory::Pages;
 use crate::ring::flagged;
@@ -84,10 +84,10 @@ impl HostRing {
         unsafe { self.base.add(self.layout.slots_offset() as usize) }
     }
 
-    pub fn slot(&self, index: u64) -> Place {
+    pub fn slot(&self, index: u64) -> Address {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
         // SAFETY: by the invariant `layout.size()` bytes begin at `base`, and a slot's index is below the capacity.
-        Place::Host(unsafe { self.base.add(offset as usize) })
+        Address::Host(unsafe { self.base.add(offset as usize) })
     }
 
     /// # Safety

@@ -21,7 +21,7 @@ use std::time::Instant;
 use super::device_ring::IndexWord;
 use super::metrics::Counts;
 use super::options::TransferStrategy;
-use crate::backend::{Backend, Copy, MemoryLocation, Place, StreamId, Ticket};
+use crate::backend::{Address, Backend, Copy, MemoryLocation, StreamId, Ticket};
 use crate::memory::Pages;
 use crate::stream::Stream;
 use crate::{Error, HostWord, Result, Word};
@@ -85,7 +85,7 @@ impl Span {
 /// The store of an index: its word, its value, and the first operation whose failure prevents it.
 #[derive(Clone, Copy)]
 pub(super) struct IndexStore {
-    pub word: Place,
+    pub word: Address,
     pub value: u64,
     pub since: Option<Ticket>,
 }
@@ -143,8 +143,8 @@ impl Transport {
         &mut self,
         stream: StreamId,
         span: Span,
-        from: impl Fn(u64) -> Result<Place>,
-        to: impl Fn(u64) -> Result<Place>,
+        from: impl Fn(u64) -> Result<Address>,
+        to: impl Fn(u64) -> Result<Address>,
     ) -> Result<[Option<Ticket>; 2]> {
         let mut tickets = [None; 2];
         for ((index, count), ticket) in span.parts().zip(&mut tickets) {
@@ -180,8 +180,8 @@ impl Transport {
     pub unsafe fn send(
         &mut self,
         span: Span,
-        from: impl Fn(u64) -> Result<Place>,
-        to: impl Fn(u64) -> Result<Place>,
+        from: impl Fn(u64) -> Result<Address>,
+        to: impl Fn(u64) -> Result<Address>,
         index: IndexStore,
     ) -> Result<[Option<Ticket>; 2]> {
         if let Some(stream) = self.queue() {
@@ -303,16 +303,16 @@ impl Transport {
         Ok(None)
     }
 
-    fn to_staging(&self, from: Place, offset: u64) -> Result<(Copy, &HostWord)> {
+    fn to_staging(&self, from: Address, offset: u64) -> Result<(Copy, &HostWord)> {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
         // SAFETY: `QUEUED_POLL` or `BLOCKING_READ`: within the page.
         let staged = unsafe { staged.add(offset as usize) };
         // SAFETY: accessed as words, which live as long as the transport.
-        Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
+        Ok((Copy { to: Address::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
     /// Reads a word by a blocking copy, which does not wait for queued operations.
-    pub fn read_now(&self, from: Place) -> Result<u64> {
+    pub fn read_now(&self, from: Address) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, BLOCKING_READ)?;
         // SAFETY: as for the queued copy; complete at return.
         unsafe { self.backend.copy_now(&copy) }?;

@@ -73,7 +73,7 @@ pub struct Progress {
 pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     from: A,
     to: B,
-    way: Way<A::Element>,
+    path: ChunkPath<A::Element>,
     left: Chunks,
     depth: usize,
     flights: Flights,
@@ -104,7 +104,7 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
 pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 
 pub(crate) struct Plan<T> {
-    pub way: Way<T>,
+    pub path: ChunkPath<T>,
     pub chunks: Chunks,
     pub depth: usize,
     pub place: Option<Reservation>,
@@ -137,7 +137,7 @@ struct Flight {
 
 type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
-pub(crate) enum Way<T> {
+pub(crate) enum ChunkPath<T> {
     Direct(Stream),
     /// Two copies through pinned memory, on two streams, ordered by the staging buffer's last use.
     Staged {
@@ -161,7 +161,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             let (target, source) = (to.elements().len(), from.elements().len());
             same_len(target, source)?;
             let chunks = Chunks::new(source as u64, size_of::<A::Element>() as u64, chunk)?;
-            Ok(Plan { way: Way::Direct(stream.clone()), chunks, depth: check_depth(depth)?, place: None })
+            Ok(Plan { path: ChunkPath::Direct(stream.clone()), chunks, depth: check_depth(depth)?, place: None })
         })();
         Self::planned(from, to, planned)
     }
@@ -173,10 +173,10 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
+    pub(crate) fn idle(from: A, to: B, Plan { path, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
-        let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(way.stream().backend()) };
-        Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None }
+        let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(path.stream().backend()) };
+        Self { from, to, path, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
     fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
@@ -263,7 +263,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
         // Waited for even after a panic.
         let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
-        let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
+        let queued = self.path.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
         flight.is_whole = queued.is_ok();
         if !flight.is_whole && flight.tickets[0].is_none() {
             self.flights.queued.pop_back();
@@ -273,7 +273,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
 
     fn land(&mut self, deadline: Option<Instant>) -> bool {
         let Some(flight) = self.flights.queued.front_mut() else { return true };
-        let backend = self.way.stream().backend();
+        let backend = self.path.stream().backend();
         for place in &mut flight.tickets {
             let Some(ticket) = *place else { continue };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -313,7 +313,7 @@ impl<A: Source, B: Target<Element = A::Element>> fmt::Debug for Chunked<A, B> {
     }
 }
 
-impl<T: DeviceBytes> Way<T> {
+impl<T: DeviceBytes> ChunkPath<T> {
     pub fn staged(out: &Stream, into: &Stream, memory: &Arc<dyn Memory<Visibility = Both>>, elements: usize, depth: usize) -> Result<Self> {
         let staging = (0..depth).map(|_| Buffer::new(Arc::clone(memory), elements)).collect::<Result<_>>()?;
         Ok(Self::Staged { out: out.clone(), into: into.clone(), staging, turn: 0 })

@@ -7,16 +7,16 @@
 //! [`streaming`](crate::streaming) beyond device memory, a [`bridge`](crate::bridge) for messages.
 
 mod bandwidth;
+mod borrowed_end;
 mod chunked;
 mod chunks;
 mod coalescer;
-mod lent;
 mod parts;
 
 pub use bandwidth::{Bandwidth, Circumstances, Diagnosis, LEAST_GB_PER_S, Rate, Suggestion, bandwidth, diagnose};
+pub(crate) use borrowed_end::BorrowedEnd;
+pub(crate) use chunked::{ChunkPath, Ended, Plan, check_depth};
 pub use chunked::{Chunked, Copied, MOST_DEPTH, Progress};
-pub(crate) use chunked::{Ended, Plan, Way, check_depth};
 pub use chunks::Chunks;
 pub use coalescer::Coalescer;
-pub(crate) use lent::Lent;
 pub use parts::{Parts, padded, period, split};

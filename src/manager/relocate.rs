@@ -137,9 +137,9 @@ fn movable<M: Memory>(table: &Table<Pool<M>>, index: Index, pool: &Pool<M>) -> R
 /// Both have the length of `from`'s layout and do not overlap. Meanwhile, nothing writes `from` or uses `to`.
 unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     // SAFETY: the beginning is within the block.
-    let source = unsafe { from.place(0) };
+    let source = unsafe { from.address_at(0) };
     // SAFETY: the beginning is within the block.
-    let target = unsafe { to.place(0) };
+    let target = unsafe { to.address_at(0) };
     let (Some(from_place), Some(to_place)) = (source, target) else { return Ok(()) };
     let (backend, bytes) = (memory.backend(), from.layout.size() as u64);
     // SAFETY: the caller promises that both blocks have so many bytes and do not overlap, and that nothing writes `from` or uses `to`;

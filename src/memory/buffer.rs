@@ -15,7 +15,7 @@ use super::view::View;
 use super::{DeviceReadable, Memory};
 use crate::DeviceBytes;
 use crate::backend::fill::takes;
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket, Uses};
+use crate::backend::{Address, Block, DeviceAddress, MemoryLocation, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
@@ -110,7 +110,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let block = memory.alloc(layout, on)?;
         if !Taints::are_none() || block.ready.is_some() {
             // SAFETY: the start is within the block.
-            Self::reuse(&memory, unsafe { block.place(0) }, block.layout.size() as u64, block.ready);
+            Self::reuse(&memory, unsafe { block.address_at(0) }, block.layout.size() as u64, block.ready);
         }
         let uses = block.ready.map_or(Listed::NONE, |ticket| Listed::new(Uses::of(ticket)));
         Ok(Self { memory: ManuallyDrop::new(memory), block: Compact::of(&block), len, uses, _elements: PhantomData })
@@ -119,7 +119,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// Forgets operations that failed on a new block's previous contents.
     #[cold]
     #[inline(never)]
-    fn reuse(memory: &M, place: Option<Place>, bytes: u64, ready: Option<Ticket>) {
+    fn reuse(memory: &M, place: Option<Address>, bytes: u64, ready: Option<Ticket>) {
         let (Some(taints), Some(place)) = (memory.backend().taints(), place) else { return };
         taints.remove(place, bytes);
         if let Some(ready) = ready {
@@ -326,9 +326,9 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 
     #[cold]
-    fn with_taints(&self, change: impl FnOnce(&Taints, Place, u64)) {
+    fn with_taints(&self, change: impl FnOnce(&Taints, Address, u64)) {
         // SAFETY: the start is within the block.
-        let place = unsafe { self.block.place(0) };
+        let place = unsafe { self.block.address_at(0) };
         if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
             change(taints, place, self.block.bytes as u64);
         }

@@ -1,7 +1,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Place};
+use crate::backend::{Address, Block, DeviceAddress, MemoryLocation};
 
 /// A [`Block`] that is ready. Each move of a buffer copies it as whole words: shorter fields block store forwarding.
 #[derive(Clone, Copy)]
@@ -91,9 +91,9 @@ impl Compact {
     /// # Safety
     ///
     /// `offset` is within the block.
-    pub unsafe fn place(&self, offset: u64) -> Option<Place> {
+    pub unsafe fn address_at(&self, offset: u64) -> Option<Address> {
         // SAFETY: the caller promises an offset within the block, which `block` returns.
-        unsafe { self.block().place(offset) }
+        unsafe { self.block().address_at(offset) }
     }
 }
 

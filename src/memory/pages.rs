@@ -4,7 +4,7 @@ use std::sync::Arc;
 use ringmem_layouts::SharedLayout;
 
 use super::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
-use crate::backend::{Backend, DeviceAddress, MemoryLocation, Place, Ticket};
+use crate::backend::{Address, Backend, DeviceAddress, MemoryLocation, Ticket};
 use crate::{Error, Result};
 
 /// Has the largest alignment of ring slots.
@@ -54,11 +54,11 @@ impl Pages {
         }
     }
 
-    pub fn place(&self, offset: u64) -> Result<Place> {
+    pub fn address_at(&self, offset: u64) -> Result<Address> {
         let size = each!(self, buffer => buffer.size_bytes()) as u64;
         let address = self.address()?;
         match address.offset(offset) {
-            Some(address) if offset < size => Ok(Place::Device(address)),
+            Some(address) if offset < size => Ok(Address::Device(address)),
             _ => Err(Error::Range { offset, len: 1, size, element_bytes: 1 }),
         }
     }

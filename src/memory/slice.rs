@@ -10,7 +10,7 @@ use ringmem_layouts::kernel::DevicePointer;
 use super::bounds::{on_the_host, range, recount, same_len};
 use super::view::{Contents, View};
 use super::{DeviceReadable, HostReadable, Memory};
-use crate::backend::{Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
+use crate::backend::{Address, Copy, DeviceAddress, Fill, MemoryLocation, Uses};
 use crate::{DeviceBytes, Result};
 
 /// A read-only view of a buffer's elements.
@@ -74,9 +74,9 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Self { view, len, _elements: PhantomData }
     }
 
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn address(&self) -> Option<Address> {
         // SAFETY: by the invariant the elements from the view on are in its block, so its offset is too.
-        unsafe { self.view.place() }
+        unsafe { self.view.address() }
     }
 
     pub(crate) fn device(&self) -> Option<u32> {
@@ -141,11 +141,11 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
-        let Some(from) = self.place() else { return Ok(()) };
+        let Some(from) = self.address() else { return Ok(()) };
         if bytes == 0 {
             return Ok(());
         }
-        let to = Place::Host(NonNull::from(elements).cast());
+        let to = Address::Host(NonNull::from(elements).cast());
         // SAFETY: so many bytes on both sides, checked above; the mutably borrowed target is not the source.
         unsafe { self.view.copy(to, from, bytes) }
     }
@@ -243,7 +243,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
         // SAFETY: by the invariant the elements from the view on are in its block, so its offset is too.
-        let Some(to) = (unsafe { self.view.place() }) else { return Ok(()) };
+        let Some(to) = (unsafe { self.view.address() }) else { return Ok(()) };
         if bytes == 0 {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         };
         // SAFETY: so many bytes on both sides, checked above; the target is exclusively this value's and not the source, which is borrowed
         // or the local word.
-        unsafe { self.view.copy(to, Place::Host(from), bytes) }
+        unsafe { self.view.copy(to, Address::Host(from), bytes) }
     }
 
     /// Copies from a buffer of the same backend, on the device if both are in device memory.
@@ -282,7 +282,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
             return unsafe { backend.fill_now(&fill) };
         }
         let size = size_of::<T>() as u64;
-        let first = Copy { to, from: Place::Host(NonNull::from(&mut value).cast()), bytes: size };
+        let first = Copy { to, from: Address::Host(NonNull::from(&mut value).cast()), bytes: size };
         // SAFETY: the elements are exclusively this value's, without queued operations; `value` is a local, and a doubling copies to later
         // elements.
         iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
@@ -297,8 +297,8 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     }
 
     /// Waits for the uses; `None` without bytes.
-    fn settled(&self) -> Result<Option<(Place, u64)>> {
-        let (Some(to), count @ 1.., 1..) = (self.as_view().place(), self.len as u64, size_of::<T>()) else { return Ok(None) };
+    fn settled(&self) -> Result<Option<(Address, u64)>> {
+        let (Some(to), count @ 1.., 1..) = (self.as_view().address(), self.len as u64, size_of::<T>()) else { return Ok(None) };
         self.view.settle()?;
         Ok(Some((to, count)))
     }

@@ -3,7 +3,7 @@ use core::ptr::NonNull;
 use super::Memory;
 use super::compact::Compact;
 use super::listed::Listed;
-use crate::backend::{Copy, MemoryLocation, Place, Taints, same_backend};
+use crate::backend::{Address, Copy, MemoryLocation, Taints, same_backend};
 use crate::{Error, Result};
 
 pub(crate) struct View<'a, M> {
@@ -31,9 +31,9 @@ impl<'a, M: Memory> View<'a, M> {
     /// # Safety
     ///
     /// The offset is within the block.
-    pub unsafe fn place(&self) -> Option<Place> {
+    pub unsafe fn address(&self) -> Option<Address> {
         // SAFETY: the caller promises an offset within the block.
-        unsafe { self.block.place(self.offset as u64) }
+        unsafe { self.block.address_at(self.offset as u64) }
     }
 
     pub fn settle(&self) -> Result<()> {
@@ -45,7 +45,7 @@ impl<'a, M: Memory> View<'a, M> {
     /// # Safety
     ///
     /// As [`copy_now`](crate::backend::Backend::copy_now).
-    pub unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
+    pub unsafe fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
         self.settle()?;
         // SAFETY: the caller promises so many bytes on both sides, without overlap, and no other use meanwhile; the uses that were queued
         // are complete.
@@ -62,7 +62,7 @@ impl<'a, M: Memory> View<'a, M> {
         same_backend(&**to.memory.backend(), &**self.memory.backend())?;
         to.settle()?;
         // SAFETY: the caller promises that both views have `bytes` bytes, so both offsets are within their blocks.
-        let (Some(to), Some(from)) = (unsafe { to.place() }, unsafe { self.place() }) else { return Ok(()) };
+        let (Some(to), Some(from)) = (unsafe { to.address() }, unsafe { self.address() }) else { return Ok(()) };
         // SAFETY: the caller promises `bytes` bytes on both sides, without overlap, and no other use meanwhile; the target's uses are
         // complete.
         unsafe { self.copy(to, from, bytes) }
@@ -95,16 +95,16 @@ impl<'a, M: Memory> View<'a, M> {
             }
             self.settle()?;
         }
-        let (place, bytes) = (Place::Host(first), bytes as u64);
+        let (address, bytes) = (Address::Host(first), bytes as u64);
         let taints = if Taints::are_none() { None } else { backend.taints() };
         if let (Contents::Kept, Some(taints)) = (contents, taints) {
-            taints.check(place, bytes)?;
+            taints.check(address, bytes)?;
         }
         if self.block.location() == MemoryLocation::Unified {
             backend.host_access(&self.block.block())?;
         }
         if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
-            taints.remove(place, bytes);
+            taints.remove(address, bytes);
         }
         Ok(())
     }

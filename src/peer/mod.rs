@@ -44,7 +44,7 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use crate::backend::{Backend, same_backend};
-use crate::copy::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
+use crate::copy::{BorrowedEnd, ChunkPath, Chunked, Chunks, Ended, Plan, Progress};
 use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_len};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
@@ -276,9 +276,9 @@ impl Peers {
         from.settle()?;
         to.settle()?;
         // SAFETY: only read; `Ended` waits for all work queued with it, even if `progress` panics.
-        let source = unsafe { Lent::new(from) };
+        let source = unsafe { BorrowedEnd::new(from) };
         // SAFETY: a `SliceMut` is exclusive; `Ended` waits for all work queued with it, even if `progress` panics.
-        let target = unsafe { Lent::new(to) };
+        let target = unsafe { BorrowedEnd::new(to) };
         let mut copy = Ended(Chunked::idle(source, target, plan));
         copy.0.drive(None, progress);
         copy.0.failure().map_or(Ok(()), Err)
@@ -301,14 +301,14 @@ impl Peers {
         let ([out, _], [_, into]) = (self.streams_of(source)?, self.streams_of(target)?);
         let busy = |_| Error::Busy { what: "too many copies between devices are in flight" };
         let place = self.places.reserve(1).map_err(busy)?;
-        let way = match strategy {
+        let path = match strategy {
             Strategy::Staged { .. } => {
                 let longest = chunks.step().checked_div(size).unwrap_or(0).min(elements);
-                self.origin.around(|| Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
+                self.origin.around(|| ChunkPath::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
             }
-            _ => Way::Direct(out.clone()),
+            _ => ChunkPath::Direct(out.clone()),
         };
-        Ok(Plan { way, chunks, depth, place: Some(place) })
+        Ok(Plan { path, chunks, depth, place: Some(place) })
     }
 
     fn streams_of(&self, device: u32) -> Result<&[Stream; 2]> {

@@ -8,7 +8,7 @@ use ringmem_layouts::ring::spsc::untrusted;
 use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes};
 
 use super::end_lock::{self, EndLock};
-use super::mapping::Place;
+use super::mapping::RingMemory;
 use super::{NoPeer, OwnerState, Side};
 use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
@@ -64,7 +64,7 @@ pub struct Consumer<T: RingMessage> {
 pub(super) struct Ownership {
     side: Side,
     lock: EndLock,
-    place: Place,
+    place: RingMemory,
     /// Number of checks of the other end that its word did not decide.
     checks: Cell<u32>,
     /// Time of the last system call.
@@ -76,7 +76,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
-    pub fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
+    pub fn new(file: BorrowedFd<'_>, place: &RingMemory, side: Side) -> crate::Result<Self> {
         let lock = EndLock::take(file, side)?;
         let ownership = Self {
             side,
@@ -97,7 +97,7 @@ impl Ownership {
         Ok(ownership)
     }
 
-    pub const fn place(&self) -> &Place {
+    pub const fn place(&self) -> &RingMemory {
         &self.place
     }
 
@@ -191,7 +191,7 @@ impl Drop for Ownership {
 }
 
 impl<T: RingMessage> Producer<T> {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &RingMemory) -> crate::Result<Self> {
         let ownership = Ownership::new(file, place, Side::Producer)?;
         // SAFETY: mapped until `ownership` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically, through its ends,
         // header and region.
@@ -254,7 +254,7 @@ impl<T: RingMessage> Producer<T> {
 }
 
 impl<T: RingMessage> Consumer<T> {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &RingMemory) -> crate::Result<Self> {
         let ownership = Ownership::new(file, place, Side::Consumer)?;
         // SAFETY: mapped until `ownership` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically,
         // through its ends, header and region.

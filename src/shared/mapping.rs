@@ -58,14 +58,14 @@ impl Drop for Mapping {
 }
 
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct RingMemory {
     mapping: Arc<Mapping>,
     // INVARIANT: `len` bytes from `at` are in the mapping, enough and aligned for a header.
     at: usize,
     len: u64,
 }
 
-impl Place {
+impl RingMemory {
     pub fn new(mapping: Arc<Mapping>, entry: &RegionEntry<u64>) -> Result<Self, AttachError> {
         let inside = entry.offset.checked_add(entry.size).is_some_and(|end| end <= mapping.len());
         if !inside || !entry.offset.is_multiple_of(align_of::<RingHeader<HostWord>>() as u64) {

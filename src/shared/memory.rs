@@ -10,7 +10,7 @@ use ringmem_layouts::region::{self, Plan, RegionEntry, kind};
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::mapping::{Mapping, Place};
+use super::mapping::{Mapping, RingMemory};
 use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, end_lock};
 use crate::sys::file::set_length;
 use crate::sys::path::folder_of;
@@ -32,7 +32,7 @@ use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash}
 /// ```
 pub struct Memory {
     fd: OwnedFd,
-    ring: Place,
+    ring: RingMemory,
 }
 
 /// No other process can change size or seals.
@@ -152,7 +152,7 @@ impl Memory {
         let Some(entry) = entries.iter().find(|entry| entry.kind == kind::SHARED_RING) else {
             return Err(AttachError::Kind { expected: kind::SHARED_RING, got: entries.first().map_or(0, |entry| entry.kind) }.into());
         };
-        let ring = Place::new(mapping, entry)?;
+        let ring = RingMemory::new(mapping, entry)?;
         Ok(Self { fd, ring })
     }
 
@@ -283,7 +283,7 @@ impl Planned {
 
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
-        let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
+        let ring = RingMemory::new(Arc::clone(&mapping), &self.entry)?;
         // SAFETY: without a magic number, no process has attached. A process that writes anyway corrupts only its own messages.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
         // SAFETY: the mapping has the plan's size, zeroed by the kernel; without a magic number, no other process has attached.

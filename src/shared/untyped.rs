@@ -8,7 +8,7 @@ use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::{MAGIC, RingFlags};
 
 use super::end::Ownership;
-use super::mapping::Place;
+use super::mapping::RingMemory;
 use super::{OwnerState, Side, end_lock};
 use crate::wait::wake_sleepers;
 use crate::{RingHeader, Word};
@@ -91,7 +91,7 @@ unsafe impl Send for Slots {}
 
 impl Slots {
     /// Reads and checks the geometry once.
-    fn find(place: &Place) -> Result<(Self, MessageFacts), AttachError> {
+    fn find(place: &RingMemory) -> Result<(Self, MessageFacts), AttachError> {
         let constants = &place.header().constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.
         let magic = constants.magic.load_acquire();
@@ -169,7 +169,7 @@ impl Slots {
 }
 
 impl Untyped {
-    fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
+    fn new(file: BorrowedFd<'_>, place: &RingMemory, side: Side) -> crate::Result<Self> {
         let ownership = Ownership::new(file, place, side)?;
         let (slots, facts) = Slots::find(place)?;
         let header = place.header();
@@ -200,7 +200,7 @@ const fn used(head: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
 }
 
 impl UntypedProducer {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &RingMemory) -> crate::Result<Self> {
         Untyped::new(file, place, Side::Producer).map(Self)
     }
 
@@ -245,7 +245,7 @@ impl UntypedProducer {
 }
 
 impl UntypedConsumer {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &RingMemory) -> crate::Result<Self> {
         Untyped::new(file, place, Side::Consumer).map(Self)
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::fence;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::region::{self, MAX_ENTRIES, Plan, RegionEntry, kind};
 
-use super::mapping::{Mapping, Place};
+use super::mapping::{Mapping, RingMemory};
 use super::memory::region_abi;
 use super::{OwnerState, Side, end_lock, private};
 use crate::dump::Indices;
@@ -37,7 +37,7 @@ use crate::{HostWord, RegionHeader, Result, Word};
 pub struct View {
     file: OwnedFd,
     len: u64,
-    ring: Place,
+    ring: RingMemory,
 }
 
 /// The figures of a ring, unchecked: a hostile file may contain any values.
@@ -84,7 +84,7 @@ impl View {
         }
         let mapping = Arc::new(Mapping::read_only(file.as_fd(), len)?);
         let entry = entry(&mapping)?;
-        let ring = Place::new(mapping, &entry)?;
+        let ring = RingMemory::new(mapping, &entry)?;
         Ok(Self { file, len, ring })
     }
 

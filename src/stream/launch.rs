@@ -227,7 +227,7 @@ mod sealed {
             let elements = self.elements();
             let (backend, address) = (&**elements.memory().backend(), elements.device_address());
             let bytes = (elements.len() * size_of::<A::Element>()) as u64;
-            let operand = elements.place().map(|place| Operand { place, bytes, is_written: self.is_written() });
+            let operand = elements.address().map(|address| Operand { address, bytes, is_written: self.is_written() });
             look(Shown { backend, address, operand, uses: elements.uses(), last: self.last() })
         }
     }

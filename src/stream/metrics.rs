@@ -232,12 +232,12 @@ struct Open {
     end: Ticket,
 }
 
-struct Moment<'a> {
+struct RecordedEvent<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,
 }
 
-impl<'a> Moment<'a> {
+impl<'a> RecordedEvent<'a> {
     fn record(backend: &'a dyn Backend, id: StreamId) -> Result<Self> {
         Ok(Self { backend, ticket: record(backend, id)? })
     }
@@ -247,7 +247,7 @@ impl<'a> Moment<'a> {
     }
 }
 
-impl Drop for Moment<'_> {
+impl Drop for RecordedEvent<'_> {
     fn drop(&mut self) {
         self.backend.forget(self.ticket);
     }
@@ -258,7 +258,7 @@ impl Meter {
     pub fn begin<'a>(&'a self, backend: &'a dyn Backend, id: StreamId) -> Result<Timing<'a>> {
         let mut books = self.books();
         books.settle(backend);
-        Ok(Timing { books, begin: Moment::record(backend, id)?, backend, id })
+        Ok(Timing { books, begin: RecordedEvent::record(backend, id)?, backend, id })
     }
 
     fn read(&self, backend: &dyn Backend) -> Metrics {
@@ -278,7 +278,7 @@ impl Meter {
 
 pub struct Timing<'a> {
     books: MutexGuard<'a, Books>,
-    begin: Moment<'a>,
+    begin: RecordedEvent<'a>,
     backend: &'a dyn Backend,
     id: StreamId,
 }
@@ -286,7 +286,7 @@ pub struct Timing<'a> {
 impl Timing<'_> {
     pub fn end(mut self, work: Work) {
         // If a clock panics, only the time is unknown.
-        match caught(|| Moment::record(self.backend, self.id)) {
+        match caught(|| RecordedEvent::record(self.backend, self.id)) {
             Some(Ok(end)) => self.books.open.push_back(Open { work, begin: self.begin.keep(), end: end.keep() }),
             Some(Err(_)) | None => self.books.metrics.lost += 1,
         }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::metrics::Work;
 use super::{Pending, Queue, Source, Stream, Target};
-use crate::backend::{Copy, Fill, Place, Prefetch, Ticket, Uses, same_backend};
+use crate::backend::{Address, Copy, Fill, Prefetch, Ticket, Uses, same_backend};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_len};
 use crate::{DeviceBytes, Rejected, Result};
 
@@ -87,7 +87,7 @@ impl Stream {
         self.owns(from.memory())?;
         self.owns(to.memory())?;
         let bytes = (from.len().min(to.len()) * size_of::<T>()) as u64;
-        let (Some(source), Some(target), 1..) = (from.place(), to.place(), bytes) else { return Ok(None) };
+        let (Some(source), Some(target), 1..) = (from.address(), to.address(), bytes) else { return Ok(None) };
         let copy = Copy { to: target, from: source, bytes };
         let last = last.map(Uses::from);
         let work = Work::copy(from.device(), to.device(), bytes);
@@ -110,22 +110,22 @@ impl Stream {
     ) -> Result<()> {
         self.owns(to.memory())?;
         let size = size_of::<T>() as u64;
-        let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
+        let (Some(target), count @ 1.., 1..) = (to.address(), to.len() as u64, size) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
-        if let Some(fill) = Fill::repeating(place, &value, count) {
+        if let Some(fill) = Fill::repeating(target, &value, count) {
             // SAFETY: by the slice's invariant the place has all elements. The caller promises an exclusive target, and that it lists the
             // ticket before any other access.
             *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
             return Ok(());
         }
         let mut element = Box::new(value);
-        let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
+        let first = Copy { to: target, from: Address::Host(NonNull::from(&mut *element).cast()), bytes: size };
         // SAFETY: by the slice's invariant the place has an element, and the caller promises an exclusive target; the source is kept until
         // the copy is complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
-        for doubling in place.doublings(size, count) {
+        for doubling in target.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
             // SAFETY: a doubling copies elements of the place to later ones of it, without overlap; the caller promises an exclusive
             // target.

@@ -11,12 +11,12 @@ use crate::attach::Corruption;
 use crate::ring::{End, Pop, Push};
 
 /// A task's entry in its side's wakers after an unsuccessful poll.
-pub(super) struct Place {
+pub(super) struct WakerEntry {
     key: Option<u64>,
     rang: bool,
 }
 
-impl Place {
+impl WakerEntry {
     pub(super) const fn new() -> Self {
         Self { key: None, rang: false }
     }
@@ -111,7 +111,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     where
         F: FnMut(&mut E) -> Option<Result<T, WaitError<R>>>,
     {
-        Until { waiting: self, place: Place::new(), attempt }
+        Until { waiting: self, place: WakerEntry::new(), attempt }
     }
 }
 
@@ -122,7 +122,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// As [`recv`](Self::recv), without a timeout.
     pub fn recv_async(&mut self) -> RecvFuture<'_, E, P> {
-        RecvFuture { waiting: self, place: Place::new() }
+        RecvFuture { waiting: self, place: WakerEntry::new() }
     }
 }
 
@@ -133,7 +133,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// As [`send`](Self::send), without a timeout.
     pub fn send_async(&mut self, value: E::Item) -> SendFuture<'_, E, P> {
-        SendFuture { waiting: self, place: Place::new(), value: Some(value) }
+        SendFuture { waiting: self, place: WakerEntry::new(), value: Some(value) }
     }
 }
 
@@ -153,7 +153,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
 #[must_use = "futures do nothing unless polled"]
 pub struct RecvFuture<'w, E: Pop, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
-    place: Place,
+    place: WakerEntry,
 }
 
 impl<E: Pop, P: Park<E::Word>> Future for RecvFuture<'_, E, P> {
@@ -182,7 +182,7 @@ impl<E: Pop, P: Park<E::Word>> Drop for RecvFuture<'_, E, P> {
 #[must_use = "futures do nothing unless polled"]
 pub struct SendFuture<'w, E: Push, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
-    place: Place,
+    place: WakerEntry,
     value: Option<E::Item>,
 }
 
@@ -215,7 +215,7 @@ impl<E: Push, P: Park<E::Word>> Drop for SendFuture<'_, E, P> {
 
 pub(super) struct Until<'w, E: End, P: Park<E::Word>, F> {
     waiting: &'w mut Waiting<E, P>,
-    place: Place,
+    place: WakerEntry,
     attempt: F,
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 pub use bytes::{ByteSink, ByteStream};
 
-use super::future::{Place, outcome};
+use super::future::{WakerEntry, outcome};
 use super::park::{Os, Park};
 use super::waiting::{Sent, Waiting, pop, push};
 use super::{RecvError, SendError};
@@ -15,14 +15,14 @@ use crate::ring::{Pop, Push};
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Stream`](futures_core::Stream) that ends with the other side's drop; errors repeat.
     pub fn into_stream(self) -> MessageStream<E, P> {
-        MessageStream { waiting: self, place: Place::new() }
+        MessageStream { waiting: self, place: WakerEntry::new() }
     }
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
     pub fn into_sink(self) -> MessageSink<E, P> {
-        MessageSink { waiting: Some(self), place: Place::new(), value: None }
+        MessageSink { waiting: Some(self), place: WakerEntry::new(), value: None }
     }
 }
 
@@ -40,7 +40,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
 /// ```
 pub struct MessageStream<E: Pop, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
-    place: Place,
+    place: WakerEntry,
 }
 
 impl<E: Pop, P: Park<E::Word>> Unpin for MessageStream<E, P> {}
@@ -79,7 +79,7 @@ impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
 /// ```
 pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
     waiting: Option<Waiting<E, P>>,
-    place: Place,
+    place: WakerEntry,
     value: Option<E::Item>,
 }
 

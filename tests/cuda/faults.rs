@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringmem::backend::cuda::{CudaBackend, Settings};
-use ringmem::backend::{Backend, Fill, MemoryInfo, Place};
+use ringmem::backend::{Address, Backend, Fill, MemoryInfo};
 use ringmem::bridge::TransferStrategy;
 use ringmem::channel::{Channel, Options};
 use ringmem::memory::{Buffer, Device, Host, Pinned, Unified};
@@ -77,7 +77,7 @@ fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
     let mut words = Buffer::<u64, _>::new(Device::new(backend, 0), 2)?;
     let stream = Stream::new(backend, 0)?;
     let Some(address) = words.device_address() else { return Ok(()) };
-    let place = Place::Device(address);
+    let place = Address::Device(address);
     // SAFETY: the buffer's first word, unused until the wait.
     unsafe {
         backend.publish_now(place, 3)?;

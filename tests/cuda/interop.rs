@@ -5,7 +5,7 @@ use std::thread::{spawn, yield_now};
 
 use ringmem::Error;
 use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
-use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Uses};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Uses};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
@@ -43,7 +43,7 @@ alone! {
         let id = backend.adopt_stream(&stream).expect("of the primary context");
         assert_eq!(backend.raw_stream(id).expect("it is open"), stream.cu_stream());
         let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
-        let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
+        let fill = ringmem::backend::Fill::of(Address::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
         // SAFETY: the buffer's bytes, waited for.
         let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
         backend.wait(ticket, None).expect("done");
@@ -63,7 +63,7 @@ alone! {
         // SAFETY: `keeps` owns the stream.
         let id = unsafe { backend.adopt_raw_stream(0, raw, Box::new(Arc::clone(&keeps))) }.expect("of the primary context");
         let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
-        let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
+        let fill = ringmem::backend::Fill::of(Address::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
         // SAFETY: `keeps` owns the stream; the buffer is live and unused until the wait.
         let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
         backend.wait(ticket, None).expect("done");
@@ -124,7 +124,7 @@ alone! {
         // SAFETY: the slice's bytes, otherwise unused.
         let block = unsafe { backend.adopt(0, address, Layout::new::<[u8; 64]>(), keeps) }.expect("it is new");
         let mut bytes = [0_u8; 64];
-        let copy = Copy { to: Place::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Place::Device(address), bytes: 64 };
+        let copy = Copy { to: Address::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Address::Device(address), bytes: 64 };
         // SAFETY: both live.
         unsafe { backend.copy_now(&copy) }.expect("a copy");
         assert_eq!(bytes, [8; 64]);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
-use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, MemoryLocation, Options, Request, Uses};
 use ringmem::bridge::TransferStrategy;
 use ringmem::config::Config;
 use ringmem::error::LimitOf;
@@ -47,9 +47,9 @@ impl Drop for Slow {
 /// # Safety
 ///
 /// The byte offset is within the buffer.
-unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Place {
+unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Address {
     // SAFETY: the caller promises a byte offset within the buffer.
-    Place::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
+    Address::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
 }
 
 alone! {
@@ -141,7 +141,7 @@ alone! {
         assert!(matches!(free(&backend, &wrong), Err(Error::Foreign { layouts: Some(_), .. })));
         free(&backend, &block).expect("a live block");
         assert!(matches!(free(&backend, &block), Err(Error::Foreign { call: "free", layouts: None, .. })));
-        let place = Place::Device(block.device_address.expect("it had one"));
+        let place = Address::Device(block.device_address.expect("it had one"));
         // SAFETY: rejected.
         let error = unsafe { backend.copy_now(&Copy { to: place, from: place, bytes: 1 }) }.expect_err("it is gone");
         assert!(matches!(error, Error::Foreign { call: "copy", layouts: None, .. }), "{error}");
@@ -332,8 +332,8 @@ alone! {
         let again = unsafe { backend.register(0, place, 1) }.expect_err("it is known");
         assert!(matches!(again, Error::Unsupported { .. }), "{again}");
         let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 10_000).expect("room");
-        let to = Place::Device(gpu.device_address().expect("it has one"));
-        let copy = Copy { to, from: Place::Host(place), bytes: 10_000 };
+        let to = Address::Device(gpu.device_address().expect("it has one"));
+        let copy = Copy { to, from: Address::Host(place), bytes: 10_000 };
         // SAFETY: both live, waited for.
         let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");

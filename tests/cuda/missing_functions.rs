@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::cuda::{Advice, CudaBackend, Driver};
-use ringmem::backend::{Backend, Copy, Fill, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::backend::{Address, Backend, Copy, Fill, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Unified, UnifiedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::{ABI, IMAGE};
@@ -178,7 +178,7 @@ lacking! {
     fn without_peer_copies_only_those_are_unsupported() without("cuMemcpyPeerAsync") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         let [one, other] = [0, 1].map(|device| GpuBuffer::<u8>::new(Device::new(&backend, device), 8).expect("room"));
-        let place = |buffer: &GpuBuffer<u8>| Place::Device(buffer.device_address().expect("it has one"));
+        let place = |buffer: &GpuBuffer<u8>| Address::Device(buffer.device_address().expect("it has one"));
         let copy = Copy { to: place(&other), from: place(&one), bytes: 8 };
         // SAFETY: both live, exclusive.
         unsupported(unsafe { backend.copy_now(&copy) }, "cuMemcpyPeerAsync");
@@ -226,13 +226,13 @@ lacking! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         buffer.fill(0x0000_0007_0000_0007).expect("a fill");
-        let place = Place::Device(buffer.device_address().expect("it has one"));
+        let place = Address::Device(buffer.device_address().expect("it has one"));
         let since = backend.record_position(stream.id()).expect("a ticket");
         // SAFETY: the buffer's first word, waited for.
         let ticket = unsafe { backend.publish(place, 5, since, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         // SAFETY: its second word.
-        unsafe { backend.fill_now(&Fill { to: Place::Device(buffer.device_address().and_then(|at| at.offset(8)).expect("a word")), pattern: 6, size: 4, count: 2 }) }.expect("done");
+        unsafe { backend.fill_now(&Fill { to: Address::Device(buffer.device_address().and_then(|at| at.offset(8)).expect("a word")), pattern: 6, size: 4, count: 2 }) }.expect("done");
         assert_eq!(buffer.to_vec().expect("a copy")[..3], [5, 0x0000_0006_0000_0006, 0x0000_0007_0000_0007]);
     }
 

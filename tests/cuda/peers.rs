@@ -1,5 +1,5 @@
 use ringmem::Error;
-use ringmem::backend::{Backend, Copy, Place};
+use ringmem::backend::{Address, Backend, Copy};
 use ringmem::memory::{Buffer, Device, GpuBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::{ABI, IMAGE};
@@ -13,8 +13,8 @@ alone! {
         assert_eq!(peers, [vec![1], vec![], vec![]]);
         let [from, to] = [0, 1].map(|device| Buffer::<u8, _>::from_slice(Device::new(&backend, device), &[device as u8 + 5; 1000]).expect("room"));
         let copy = Copy {
-            to: Place::Device(to.device_address().expect("it has one")),
-            from: Place::Device(from.device_address().expect("it has one")),
+            to: Address::Device(to.device_address().expect("it has one")),
+            from: Address::Device(from.device_address().expect("it has one")),
             bytes: 1000,
         };
         // SAFETY: both live and disjoint.

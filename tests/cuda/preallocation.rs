@@ -3,7 +3,7 @@
 use std::thread;
 
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, Fill, Place};
+use ringmem::backend::{Address, Backend, Copy, Fill};
 use ringmem::bridge::TransferStrategy;
 use ringmem::channel::{Channel, Options};
 use ringmem::memory::{Buffer, Device, Host};
@@ -68,8 +68,8 @@ fn words(backend: &std::sync::Arc<CudaBackend>, stream: &Stream) {
         let since = backend.record_position(stream.id()).expect("a ticket");
         // SAFETY: the buffer's words, waited for below.
         unsafe {
-            backend.fill(&Fill::of(Place::Device(address), round << 33 | round, 100), stream.id()).expect("queued");
-            backend.publish(Place::Device(address), round, since, stream.id()).expect("queued");
+            backend.fill(&Fill::of(Address::Device(address), round << 33 | round, 100), stream.id()).expect("queued");
+            backend.publish(Address::Device(address), round, since, stream.id()).expect("queued");
         }
     }
     stream.synchronize().expect("done");
@@ -81,9 +81,9 @@ fn at_once(backend: &std::sync::Arc<CudaBackend>, thread: u64) {
     for round in 0..20 {
         buffer.fill(thread << 40 | round).expect("a fill");
         let mut words = [0_u64; 2];
-        let to = Place::Host(std::ptr::NonNull::from(&mut words).cast());
+        let to = Address::Host(std::ptr::NonNull::from(&mut words).cast());
         // SAFETY: live bytes on both sides.
-        unsafe { backend.copy_now(&Copy { to, from: Place::Device(buffer.device_address().expect("it has one")), bytes: 16 }) }
+        unsafe { backend.copy_now(&Copy { to, from: Address::Device(buffer.device_address().expect("it has one")), bytes: 16 }) }
             .expect("a copy");
         assert_eq!(words, [thread << 40 | round; 2]);
     }

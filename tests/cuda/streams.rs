@@ -8,7 +8,7 @@ use ringmem::error::OperationFault;
 
 use ringmem::Error;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Ticket};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Ticket};
 use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
@@ -30,7 +30,7 @@ fn flushed() -> [u64; 3] {
     let [input, _] = bridge.addresses().expect("addresses");
     let read = |address| {
         let mut words = [0_u64; 8];
-        let (to, from) = (Place::Host(NonNull::from(&mut words).cast()), Place::Device(DeviceAddress::new(address)));
+        let (to, from) = (Address::Host(NonNull::from(&mut words).cast()), Address::Device(DeviceAddress::new(address)));
         // SAFETY: within the ring, not written now.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         words
@@ -61,14 +61,15 @@ impl Answers {
         let answers = Self { backend, receiver, bridge, ring };
         answers.write(0);
         // SAFETY: a live ring's tail; this test is its kernel.
-        unsafe { answers.backend.publish_now(Place::Device(DeviceAddress::new(ring.peer)), 11) }.expect("live");
+        unsafe { answers.backend.publish_now(Address::Device(DeviceAddress::new(ring.peer)), 11) }.expect("live");
         answers
     }
 
     fn write(&self, first: u64) {
         for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
             let words = [first + number as u64; 8];
-            let (to, from) = (Place::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Place::Host(NonNull::from(&words).cast()));
+            let (to, from) =
+                (Address::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Address::Host(NonNull::from(&words).cast()));
             // SAFETY: a live ring's slot, otherwise unused.
             unsafe { self.backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         }
@@ -81,9 +82,9 @@ impl Answers {
 
     fn released(&self) -> u64 {
         let mut word = 0_u64;
-        let from = Place::Device(DeviceAddress::new(self.ring.own + 128));
+        let from = Address::Device(DeviceAddress::new(self.ring.own + 128));
         // SAFETY: a live ring's head.
-        unsafe { self.backend.copy_now(&Copy { to: Place::Host(NonNull::from(&mut word).cast()), from, bytes: 8 }) }.expect("live");
+        unsafe { self.backend.copy_now(&Copy { to: Address::Host(NonNull::from(&mut word).cast()), from, bytes: 8 }) }.expect("live");
         word
     }
 }
@@ -213,7 +214,7 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         let mut word = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
-        let place = Place::Host(word.as_ptr().expect("a word").cast());
+        let place = Address::Host(word.as_ptr().expect("a word").cast());
         double.reset();
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
         let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made");
@@ -459,13 +460,13 @@ fn words() {
     let pinned = Buffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
     let host = Buffer::<u64, _>::new(Host::new(&backend, 0), 1).expect("room");
     let places = [
-        Place::Device(device.device_address().expect("it has one")),
-        Place::Host(pinned.as_ptr().expect("a word").cast()),
-        Place::Host(host.as_ptr().expect("a word").cast()),
+        Address::Device(device.device_address().expect("it has one")),
+        Address::Host(pinned.as_ptr().expect("a word").cast()),
+        Address::Host(host.as_ptr().expect("a word").cast()),
     ];
     let read = |place| {
         let word = AtomicU64::new(0);
-        let to = Place::Host(std::ptr::NonNull::from(&word).cast());
+        let to = Address::Host(std::ptr::NonNull::from(&word).cast());
         // SAFETY: one live word at each end.
         unsafe { backend.copy_now(&Copy { to, from: place, bytes: 8 }) }.expect("a copy");
         word.into_inner()

@@ -1,6 +1,6 @@
 //! A driver that stops reporting completion: possibly used memory stays allocated.
 
-use ringmem::backend::{Backend, Copy, Place};
+use ringmem::backend::{Address, Backend, Copy};
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
 use ringmem::mirror::MirroredBuffer;
@@ -97,7 +97,7 @@ alone! {
         let gpu = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let (to, from) = (pinned.as_ptr().expect("bytes"), gpu.device_address().expect("it has one"));
-        let copy = Copy { to: Place::Host(to), from: Place::Device(from), bytes: 100 };
+        let copy = Copy { to: Address::Host(to), from: Address::Device(from), bytes: 100 };
         double.reset();
         double.fail("cuStreamSynchronize", 1, 999);
         double.fail("cuStreamQuery", 1, 999);

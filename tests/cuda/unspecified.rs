@@ -8,7 +8,7 @@ use std::thread;
 
 use ringmem::Error;
 use ringmem::backend::cuda::{CudaBackend, Settings};
-use ringmem::backend::{Backend, Block, Copy, Fill, MemoryLocation, Options, Place, Request, Ticket, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, Fill, MemoryLocation, Options, Request, Ticket, Uses};
 use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
@@ -24,8 +24,8 @@ fn free(backend: &CudaBackend, block: &Block) {
     unsafe { backend.free(block, &Uses::NONE) }.expect("a live block");
 }
 
-fn place(block: &Block) -> Place {
-    Place::Device(block.device_address.expect("a device sees it"))
+fn place(block: &Block) -> Address {
+    Address::Device(block.device_address.expect("a device sees it"))
 }
 
 alone! {
@@ -210,12 +210,12 @@ alone! {
         let held = Held::on(&stream);
         let calls = || double.calls("cuMemcpyHtoDAsync_v2") + double.calls("cuMemcpyDtoHAsync_v2") + double.calls("cuMemsetD8Async");
         let (before, mut bytes) = (calls(), [3_u64; 10]);
-        let own = Place::Host(std::ptr::NonNull::from(&mut bytes).cast());
+        let own = Address::Host(std::ptr::NonNull::from(&mut bytes).cast());
         // SAFETY: live bytes, otherwise unused.
         unsafe {
             backend.copy_now(&Copy { to: place(&block), from: own, bytes: 80 }).expect("done");
             backend.fill_now(&Fill { to: place(&block), pattern: 1, size: 1, count: 8 }).expect("done");
-            backend.publish_now(Place::Host(block.host.expect("it sees it")), 9).expect("done");
+            backend.publish_now(Address::Host(block.host.expect("it sees it")), 9).expect("done");
             backend.copy_now(&Copy { to: own, from: place(&block), bytes: 80 }).expect("done");
         }
         assert_eq!((bytes, calls() - before), ([9, 3, 3, 3, 3, 3, 3, 3, 3, 3], 4));
@@ -227,7 +227,7 @@ alone! {
 
 fn tried_in_a_fork(backend: &CudaBackend) -> bool {
     let mut words = [1_u64, 2];
-    let [to, from] = words.each_mut().map(|word| Place::Host(std::ptr::NonNull::from(word).cast()));
+    let [to, from] = words.each_mut().map(|word| Address::Host(std::ptr::NonNull::from(word).cast()));
     let _ = backend.counters();
     let refused = [
         backend.allocate(&request(MemoryLocation::Host, 8, 8, Options::empty()), None).err(),
@@ -261,7 +261,7 @@ fn published_and_read() {
 
 fn words(backend: &CudaBackend, block: &Block) -> [u64; 10] {
     let mut words = [0; 10];
-    let to = Place::Host(std::ptr::NonNull::from(&mut words).cast());
+    let to = Address::Host(std::ptr::NonNull::from(&mut words).cast());
     // SAFETY: live bytes on both sides.
     unsafe { backend.copy_now(&Copy { to, from: place(block), bytes: 80 }) }.expect("a copy");
     words

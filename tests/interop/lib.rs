@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringmem::Result;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Place, StreamId, Uses};
+use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Address, StreamId, Uses};
 
 pub const ELEMENTS: usize = 16;
 
@@ -16,7 +16,7 @@ pub fn open() -> Result<Arc<CudaBackend>> {
 
 /// Queues a fill of `ELEMENTS` words; the stream's owner waits.
 pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: u32) -> Result<()> {
-    let fill = Fill::of(Place::Device(DeviceAddress::new(address)), value, ELEMENTS as u64);
+    let fill = Fill::of(Address::Device(DeviceAddress::new(address)), value, ELEMENTS as u64);
     // SAFETY: the caller's memory, otherwise unused until the caller waited.
     unsafe { backend.fill(&fill, stream) }.map(drop)
 }
@@ -24,8 +24,8 @@ pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: 
 /// Adopts another library's `ELEMENTS` words, adds one to each, and frees the block, which drops `keeps`.
 pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync>) -> Result<Vec<u32>> {
     let mut words = vec![0_u32; ELEMENTS];
-    let host = Place::Host(NonNull::from(words.as_mut_slice()).cast());
-    let device = Place::Device(DeviceAddress::new(address));
+    let host = Address::Host(NonNull::from(words.as_mut_slice()).cast());
+    let device = Address::Device(DeviceAddress::new(address));
     let bytes = size_of_val(words.as_slice()) as u64;
     // SAFETY: `keeps` owns the otherwise unused memory.
     let block = unsafe { backend.adopt(0, DeviceAddress::new(address), Layout::for_value(words.as_slice()), keeps) }?;

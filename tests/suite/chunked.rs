@@ -193,7 +193,7 @@ fn an_empty_copy_is_done_at_once() {
 fn a_failed_chunk_returns_both_buffers() {
     let mut struck = 0;
     for when_executed in [false, true] {
-        for (verb, calls) in [(Verb::Copy, 12), (Verb::Wait, 12), (Verb::After, 2)] {
+        for (verb, calls) in [(Verb::Copy, 12), (Verb::Wait, 12), (Verb::StreamWait, 2)] {
             for nth in 1..=calls {
                 let backend = backend();
                 let (other, stream) = (stream(&backend), stream(&backend));
@@ -216,7 +216,7 @@ fn a_failed_chunk_returns_both_buffers() {
                 let bytes = to.slice(..arrived as usize).expect("within").to_vec().expect("what arrived is valid");
                 assert!(bytes == pattern(1000)[..arrived as usize], "{verb:?} {nth}: {arrived}");
                 // A failed wait between streams has no waiter to report to; the stream has waited anyway.
-                assert!(stream.synchronize().is_ok() || verb == Verb::After, "each failure was told");
+                assert!(stream.synchronize().is_ok() || verb == Verb::StreamWait, "each failure was told");
                 let (_, to) = done(Chunked::new(&stream, from, to, 100, 3).expect("no fault any more"));
                 assert!(to.to_vec().expect("a download") == pattern(1000));
             }

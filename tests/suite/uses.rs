@@ -62,7 +62,7 @@ fn a_buffer_used_by_many_streams_is_freed_after_all_of_them() {
 fn a_failed_use_keeps_all_listed_uses() {
     let backend = backend();
     let [first, others @ ..] = <[Stream; Uses::MOST + 1]>::try_from(streams(&backend, Uses::MOST + 1)).expect("so many");
-    for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
+    for (verb, number) in [(Verb::RecordPosition, 1), (Verb::StreamWait, 1), (Verb::RecordPosition, 2)] {
         let held = Held::new(&backend, &first);
         let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
         buffer.used_by(&first).expect("listed");
@@ -95,7 +95,7 @@ fn a_failed_stream_wait_returns_the_buffer() {
     let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
     let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
     let buffer = first.fill(buffer, .., 1).expect("queued").detach();
-    backend.set_faults(&Faults::new().on(Verb::After, Fault::from(1)));
+    backend.set_faults(&Faults::new().on(Verb::StreamWait, Fault::from(1)));
     let rejected = second.fill(buffer, .., 2).expect_err("it cannot wait");
     assert!(matches!(rejected.error, Error::Injected { .. }), "{rejected:?}");
     backend.set_faults(&Faults::new());

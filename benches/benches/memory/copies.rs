@@ -1,7 +1,7 @@
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-use ringmem::backend::{Backend, Copy, Fill, Place};
+use ringmem::backend::{Address, Backend, Copy, Fill};
 use ringmem::memory::{Buffer, Device};
 use ringmem_benches::{Subject, Workload};
 
@@ -34,11 +34,11 @@ pub fn copy_to(copies: u64) -> f64 {
 pub fn bare_from(copies: u64) -> f64 {
     let backend = backend();
     let buffer = Buffer::<u64, Device>::new(Device::new(&backend, 0), 8).expect("room");
-    let to = Place::Device(buffer.device_address().expect("it has bytes"));
+    let to = Address::Device(buffer.device_address().expect("it has bytes"));
     let took = each(copies, || {
         for number in 0..copies {
             let line: Line = [number; 8];
-            now(&*backend, to, Place::Host(NonNull::from(black_box(&line)).cast()));
+            now(&*backend, to, Address::Host(NonNull::from(black_box(&line)).cast()));
         }
     });
     assert_eq!(buffer.to_vec().expect("live"), [copies - 1; 8]);
@@ -48,11 +48,11 @@ pub fn bare_from(copies: u64) -> f64 {
 pub fn bare_to(copies: u64) -> f64 {
     let backend = backend();
     let buffer = Buffer::<u64, Device>::from_slice(Device::new(&backend, 0), &[7; 8]).expect("room");
-    let from = Place::Device(buffer.device_address().expect("it has bytes"));
+    let from = Address::Device(buffer.device_address().expect("it has bytes"));
     each(copies, || {
         for _ in 0..copies {
             let mut line: Line = [0; 8];
-            now(&*backend, Place::Host(NonNull::from(black_box(&mut line)).cast()), from);
+            now(&*backend, Address::Host(NonNull::from(black_box(&mut line)).cast()), from);
             assert_eq!(black_box(line), [7; 8]);
         }
     })
@@ -72,7 +72,7 @@ pub fn fill(fills: u64) -> f64 {
 pub fn bare_fill(fills: u64) -> f64 {
     let backend = backend();
     let buffer = Buffer::<u64, Device>::new(Device::new(&backend, 0), 8).expect("room");
-    let to = Place::Device(buffer.device_address().expect("it has bytes"));
+    let to = Address::Device(buffer.device_address().expect("it has bytes"));
     let took = each(fills, || {
         for number in 0..fills {
             // SAFETY: the buffer's own elements, otherwise unused.
@@ -83,7 +83,7 @@ pub fn bare_fill(fills: u64) -> f64 {
     took
 }
 
-fn now(backend: &dyn Backend, to: Place, from: Place) {
+fn now(backend: &dyn Backend, to: Address, from: Address) {
     // SAFETY: callers pass their own line and a buffer of one line, otherwise unused.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use libloading::Library;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Block, Copy, Fill, Launch, MemoryLocation, ModuleId, Options, Place, Request, StreamId, Ticket, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, Fill, Launch, MemoryLocation, ModuleId, Options, Request, StreamId, Ticket, Uses};
 use ringmem_benches::{Turn, Wanted, Workload};
 use ringmem_kernels::{ABI, IMAGE};
 
@@ -34,8 +34,8 @@ fn address(block: &Block) -> u64 {
     block.device_address.map_or(0, |address| address.get())
 }
 
-fn place(block: &Block) -> Place {
-    Place::Device(block.device_address.expect("a device sees it"))
+fn place(block: &Block) -> Address {
+    Address::Device(block.device_address.expect("a device sees it"))
 }
 
 fn request(location: MemoryLocation, bytes: usize) -> Request {

@@ -6,7 +6,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use ringmem::SharedLayout;
-use ringmem::backend::{Backend, Copy, DeviceAddress, Place};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress};
 use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, Sender, TransferStrategy};
 use ringmem::memory::{Buffer, Pinned, PinnedBuffer};
 use ringmem_benches::{Subject, Workload};
@@ -26,7 +26,7 @@ struct Rig {
     backend: Arc<dyn Backend>,
     sender: Sender<Line>,
     bridge: RingBufferBridge<Line, Line>,
-    head: Place,
+    head: Address,
 }
 
 impl Rig {
@@ -35,7 +35,7 @@ impl Rig {
         let options = Options { placement: Some([Placement::PINNED; 2]), capacity: [capacity, 1], ..Options::new(TransferStrategy::Sync) };
         let Opened { sender, bridge, .. } = RingBufferBridge::open(&backend, 0, &options).expect("a bridge");
         let [input, _] = bridge.addresses().expect("addresses");
-        let head = Place::Device(DeviceAddress::new(input.peer + std::mem::offset_of!(ringmem::RingHeader<u64>, consumer) as u64));
+        let head = Address::Device(DeviceAddress::new(input.peer + std::mem::offset_of!(ringmem::RingHeader<u64>, consumer) as u64));
         Self { backend, sender, bridge, head }
     }
 
@@ -114,7 +114,7 @@ fn bare<const BATCH: u64>(messages: u64) -> f64 {
         for _ in 0..rounds {
             for (to, from) in to.chunks_exact_mut(BATCH as usize).zip(from.chunks_exact_mut(BATCH as usize)) {
                 from.copy_from_slice(black_box(&batch[..BATCH as usize]));
-                let [to, from] = [&raw mut to[0], &raw mut from[0]].map(|line| Place::Host(NonNull::new(line).expect("a line").cast()));
+                let [to, from] = [&raw mut to[0], &raw mut from[0]].map(|line| Address::Host(NonNull::new(line).expect("a line").cast()));
                 // SAFETY: two blocks of equal length, of this turn.
                 unsafe { backend.copy_now(&Copy { to, from, bytes: BATCH * size_of::<Line>() as u64 }) }.expect("live");
             }

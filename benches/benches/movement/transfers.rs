@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{HostBackend, Link};
-use ringmem::backend::{Copy, Place};
+use ringmem::backend::{Address, Copy};
 use ringmem::copy::{Coalescer, Parts, split};
 use ringmem::image::KernelHost;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
@@ -35,7 +35,7 @@ fn bare(copies: u64) -> f64 {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let from = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 8).expect("room");
     let to = GpuBuffer::<u64>::new(Device::new(&backend, 0), 8).expect("room");
-    let [from_at, to_at] = [from.device_address(), to.device_address()].map(|address| Place::Device(address.expect("it has bytes")));
+    let [from_at, to_at] = [from.device_address(), to.device_address()].map(|address| Address::Device(address.expect("it has bytes")));
     let rounds = copies.div_ceil(UNDER_WAY);
     each(rounds * UNDER_WAY, || {
         for _ in 0..rounds {

@@ -1,7 +1,7 @@
 use std::mem::offset_of;
 use std::time::Instant;
 
-use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Place, StreamId};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Fill, StreamId};
 use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Buffer, Device, Host, Memory, Pinned};
 use ringmem::stream::{Pending, Stream};
@@ -95,18 +95,18 @@ impl Link {
 }
 
 trait Placed: Memory + Clone {
-    fn place(buffer: &Buffer<u8, Self>) -> Option<Place>;
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Address>;
 }
 
 impl Placed for Pinned {
-    fn place(buffer: &Buffer<u8, Self>) -> Option<Place> {
-        buffer.as_ptr().map(Place::Host)
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Address> {
+        buffer.as_ptr().map(Address::Host)
     }
 }
 
 impl Placed for Device {
-    fn place(buffer: &Buffer<u8, Self>) -> Option<Place> {
-        buffer.device_address().map(Place::Device)
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Address> {
+        buffer.device_address().map(Address::Device)
     }
 }
 
@@ -237,7 +237,7 @@ struct Flush<'a> {
     rig: &'a Rig,
     opened: Opened<Echo, Echo>,
     lines: Vec<Echo>,
-    index: Place,
+    index: Address,
     written: u64,
 }
 
@@ -255,11 +255,11 @@ impl<'a> Flush<'a> {
             input.peer + offset_of!(RingHeader<u64>, consumer) as u64
         };
         if is_back {
-            let fill = Fill::of(Place::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
+            let fill = Fill::of(Address::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
             // SAFETY: the ring's slots, none of which is published.
             unsafe { rig.backend.fill_now(&fill) }?;
         }
-        Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
+        Ok(Self { rig, opened, lines, index: Address::Device(DeviceAddress::new(index)), written: 0 })
     }
 
     fn up(&mut self) -> Result<f64, Failure> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
-use ringmem::backend::{Copy, DeviceAddress, Place};
+use ringmem::backend::{Address, Copy, DeviceAddress};
 use ringmem::control::{Fault, State};
 use ringmem::{Error, Result};
 use ringmem_kernels::IMAGE;
@@ -131,7 +131,7 @@ fn copies(table: &mut Table<'_>, gpu: &Gpu, scale: u64) -> Result<()> {
     let (device, pinned, stream) = (gpu.alloc(bytes)?, gpu.pinned(bytes)?, gpu.stream()?);
     let mut pageable = vec![1_u8; bytes];
     let (on_device, [pageable, on_host]) =
-        (Place::Device(DeviceAddress::new(device)), [NonNull::from(&mut *pageable).cast(), pinned.host].map(Place::Host));
+        (Address::Device(DeviceAddress::new(device)), [NonNull::from(&mut *pageable).cast(), pinned.host].map(Address::Host));
     for (place, host) in [("pinned", on_host), ("pageable", pageable)] {
         for (way, to, from) in [("to device", on_device, host), ("to host", host, on_device)] {
             let mut rates = Vec::new();

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use ringmem::attach::AttachError;
-use ringmem::backend::{Copy, DeviceAddress, Place};
+use ringmem::backend::{Address, Copy, DeviceAddress};
 use ringmem::control::{Command, HostSide, SecondHeader, State};
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
@@ -98,7 +98,7 @@ impl Rig {
                 // SAFETY: two headers long on both sides, unused.
                 Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes) },
                 Near::Device(address) => {
-                    let copy = Copy { to: Place::Device(DeviceAddress::new(*address)), from: Place::Host(from), bytes: 2 * HEADER };
+                    let copy = Copy { to: Address::Device(DeviceAddress::new(*address)), from: Address::Host(from), bytes: 2 * HEADER };
                     // SAFETY: two headers long on both sides, unused; waited for.
                     unsafe { stream.copy(&copy)? };
                     stream.synchronize()?;

@@ -232,7 +232,7 @@ pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
     Ok(layout)
 }
 
-type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
+type Parts<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
 
 /// # Safety
 ///
@@ -241,7 +241,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     kind: RingFlags,
     base: NonNull<u8>,
     len: u64,
-) -> Result<Place<'a, M>, AttachError> {
+) -> Result<Parts<'a, M>, AttachError> {
     const {
         assert!(size_of::<RingHeader<M::Word>>() == 384 && size_of::<M::Cell<T>>() == size_of::<T>());
         assert!(size_of::<Slot<M::Word, M::Cell<T>>>() == size_of::<Slot<u64, T>>());

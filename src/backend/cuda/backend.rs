@@ -15,7 +15,7 @@ use super::queue::{Length, Queue};
 use crate::backend::counters::Counters;
 use crate::backend::host;
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Place, Prefetch, Request, StreamId, Taints, Ticket, Uses,
+    Address, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Prefetch, Request, StreamId, Taints, Ticket, Uses,
 };
 use crate::{Error, Result};
 
@@ -223,17 +223,17 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.inner.fill_queued(fill, on) }
     }
 
-    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+    unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
         // SAFETY: the contract is the same: the word has 8 bytes, which others access only as a word until this returns.
         unsafe { self.inner.publish_now(word, value) }
     }
 
-    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Address, value: u64) -> Result<()> {
         // SAFETY: the contract is the same: that of `copy_now` for each copy, and of `publish_now` for the word.
         unsafe { self.inner.copy_and_publish_now(copies, word, value) }
     }
 
-    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+    unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         // SAFETY: the contract is the same: that of `publish_now`, until the store is executed, and `since` is of this stream.
         unsafe { self.inner.publish_queued(word, value, since.number, on) }
     }

@@ -53,7 +53,7 @@ use crate::Result;
 use crate::backend::bytes::{aligned, is_word, moved};
 use crate::backend::counters::Counts;
 use crate::backend::ranges::Found;
-use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
+use crate::backend::{Address, Copy, MemoryLocation, StreamId, Ticket};
 
 struct Ends {
     to: Found,
@@ -210,7 +210,7 @@ impl Inner {
         &self,
         queue: &Queue,
         on: StreamId,
-        (to, found, bytes): (Place, &Found, u64),
+        (to, found, bytes): (Address, &Found, u64),
         done: CompletionCount,
         make: impl FnOnce(&mut OpBuilder<'_>) -> Result<()>,
     ) -> Result<Ticket> {
@@ -353,7 +353,7 @@ fn part(found: &Found, begin: usize) -> Found {
 const WITH_BARRIER: u32 = 0;
 
 impl Inner {
-    fn find_word(&self, word: Place) -> Result<Found> {
+    fn find_word(&self, word: Address) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;
         aligned(address(&found), bytes, bytes)?;
@@ -363,7 +363,7 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::publish_now`.
-    pub(super) unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+    pub(super) unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
         driver::check_not_forked("cuStreamWriteValue64_v2")?;
         let found = self.find_word(word)?;
         if self.is_driver_only(&found)? {
@@ -398,7 +398,7 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::publish`.
-    pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
+    pub(super) unsafe fn publish_queued(&self, word: Address, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
         let found = self.find_word(word)?;
         let (bytes, is_driver_only) = (size_of::<u64>(), self.is_driver_only(&found)?);
@@ -439,7 +439,7 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::copy_and_publish_now`.
-    pub(super) unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+    pub(super) unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Address, value: u64) -> Result<()> {
         driver::check_not_forked("cuStreamWriteValue64_v2")?;
         let found = self.find_word(word)?;
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };

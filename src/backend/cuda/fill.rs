@@ -24,7 +24,7 @@ use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
-use crate::backend::{DeviceAddress, Fill, Place, StreamId, Ticket};
+use crate::backend::{Address, DeviceAddress, Fill, StreamId, Ticket};
 
 const SEED_BYTES: u64 = size_of::<u64>() as u64;
 
@@ -141,8 +141,8 @@ unsafe fn fill_by_driver(
     // SAFETY: the target has this many exclusive bytes until the fill is complete, and the seed has 8: the caller's promise.
     call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), first, stream) })?;
     let (end, seeds) = (to + fill.bytes(), fill.bytes().div_ceil(SEED_BYTES));
-    for copy in Place::Device(DeviceAddress::new(to)).doublings(SEED_BYTES, seeds) {
-        let (to, from) = (copy.to.address(), copy.from.address());
+    for copy in Address::Device(DeviceAddress::new(to)).doublings(SEED_BYTES, seeds) {
+        let (to, from) = (copy.to.get(), copy.from.get());
         // The last seed may be cut: elements of 2 bytes need not fill it.
         let len = copy.bytes.min(end - to) as usize;
         // SAFETY: both ranges are within the target, which is exclusive until the fill is complete: the caller's promise. They do not overlap.

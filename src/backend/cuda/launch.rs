@@ -142,7 +142,7 @@ impl Inner {
     /// As `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups, stays, operands } = *launch;
-        operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.place, operand.bytes))?;
+        operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.address, operand.bytes))?;
         let queue = self.stream(on)?;
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
         kernel.fit.check(groups)?;

@@ -26,7 +26,7 @@ use foldhash::fast::RandomState;
 
 use crate::Result;
 use crate::backend::ranges::{self, Found, Listed, Range, Span};
-use crate::backend::{Block, MemoryLocation, Place, Taints};
+use crate::backend::{Address, Block, MemoryLocation, Taints};
 
 const ROWS: usize = 4;
 
@@ -213,22 +213,22 @@ impl<O> Ranges<O> {
     /// Host addresses outside are pageable memory.
     // Inlined to stay in registers.
     #[inline(always)]
-    pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
-        let address = place.address();
+    pub fn end(&self, at: Address, bytes: u64, call: &'static str) -> Result<Found> {
+        let address = at.get();
         match cached_span(self.stamp.now(), address) {
             Some(span) => span.found(address, bytes),
-            None => self.look_up(place, address, bytes, call),
+            None => self.look_up(at, address, bytes, call),
         }
     }
 
     #[inline(never)]
-    fn look_up(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
+    fn look_up(&self, at: Address, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
             cache_span(stamp, range.span(address - offset));
         }
-        ranges.end(place, bytes, None, call)
+        ranges.end(at, bytes, None, call)
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn found(ranges: &Ranges<()>, offset: u64, bytes: u64) -> Result<u64> {
-        ranges.end(Place::Device(DeviceAddress::new(START + offset)), bytes, "copy").map(|found| found.offset)
+        ranges.end(Address::Device(DeviceAddress::new(START + offset)), bytes, "copy").map(|found| found.offset)
     }
 
     #[test]

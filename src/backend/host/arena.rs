@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::mapping::{Mapping, Place};
+use super::mapping::{HostPointer, Mapping};
 use crate::backend::counters::Live;
 use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::first_fit::{FirstFit, Shortage};
@@ -32,7 +32,7 @@ pub(super) struct Arena {
     space: Mutex<Space>,
     /// Bytes of a page of managed memory.
     page: u64,
-    place: Place,
+    place: HostPointer,
     /// INVARIANT: contains `capacity` bytes from `place` on.
     _mapping: Mapping,
 }
@@ -54,7 +54,7 @@ impl Arena {
         let base = mapping.place().0;
         let padding = base.align_offset(ALIGN as usize);
         // SAFETY: `padding` is below `ALIGN`; the mapping is longer.
-        let place = Place(unsafe { base.add(padding) });
+        let place = HostPointer(unsafe { base.add(padding) });
         let space = Mutex::new(Space { free_list: FirstFit::new(capacity), pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
     }
@@ -80,10 +80,10 @@ impl Arena {
     /// # Safety
     ///
     /// At most the capacity.
-    pub unsafe fn place(&self, offset: u64) -> Place {
+    pub unsafe fn place(&self, offset: u64) -> HostPointer {
         // SAFETY: the caller promises an offset of at most the capacity; by the invariant of `_mapping` that many bytes are mapped from
         // `place` on.
-        Place(unsafe { self.place.0.add(offset as usize) })
+        HostPointer(unsafe { self.place.0.add(offset as usize) })
     }
 
     /// `None` if [`take_from_pages`](Self::take_from_pages) must evict pages first.

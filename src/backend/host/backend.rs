@@ -15,7 +15,7 @@ use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::queue::{self, Operation, Queue};
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request,
+    Address, Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch, Request,
     StreamId, Taints, Ticket, Uses, entry,
 };
 use crate::sys::panic::both;
@@ -145,13 +145,13 @@ unsafe impl Backend for HostBackend {
         })
     }
 
-    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+    unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
         // SAFETY: the caller makes the promises of `publish_now`, which `Inner::publish` requires; the store is complete before this
         // returns.
         self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.inner.publish(word, value, None) })
     }
 
-    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+    unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         let facts = Facts::publish(word, Some(on));
         self.queue(facts, on, |_| {
             let (found, route) = self.inner.check_word(word, None)?;
@@ -161,13 +161,13 @@ unsafe impl Backend for HostBackend {
     }
 
     fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
-        let facts = Facts::of(Verb::After, Some(stream));
+        let facts = Facts::of(Verb::StreamWait, Some(stream));
         let model = || self.inner.model.iter().for_each(|model| model.after(ticket, stream));
         match self.inner.stream(ticket.stream).filter(|other| !other.is_complete(ticket.number)) {
             Some(other) => {
                 let wait = |_: &Queue| {
                     model();
-                    Ok((Operation::After { may_last: other.may_last(), stream: other, number: ticket.number }, Work::Nothing))
+                    Ok((Operation::StreamWait { may_last: other.may_last(), stream: other, number: ticket.number }, Work::Nothing))
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
@@ -177,7 +177,7 @@ unsafe impl Backend for HostBackend {
 
     fn record_position(&self, stream: StreamId) -> Result<Ticket> {
         self.call(
-            || Facts::of(Verb::Mark, Some(stream)),
+            || Facts::of(Verb::RecordPosition, Some(stream)),
             || {
                 let model = |number| self.inner.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
                 Ok(Ticket { stream, number: self.stream(stream)?.record_position(model)? })

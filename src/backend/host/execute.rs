@@ -23,7 +23,7 @@ use super::queue::{IS_STREAM, Item, Launch, Numbered, Operation, Queue};
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
-use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch, StreamId, Ticket};
+use crate::backend::{Address, Copy, Fill, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::sys::panic::caught;
 use crate::trace::event;
@@ -86,7 +86,7 @@ impl Queue {
                 }
                 (None, operation) => operation.execute(inner, self.device, &facts),
                 // Later operations rely on the order despite the fault.
-                (Some(error), wait @ Operation::After { .. }) => wait.execute(inner, self.device, &facts).and(Err(error)),
+                (Some(error), wait @ Operation::StreamWait { .. }) => wait.execute(inner, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
             if let (Ok(()), Some(at)) = (&outcome, flips) {
@@ -119,9 +119,9 @@ impl Operation {
             Self::Copy(copy, _, [false, _]) => add(copy.to, copy.bytes),
             Self::Fill(fill, false) => add(fill.to, fill.bytes()),
             Self::Launch(launch) => {
-                launch.operands.iter().filter(|operand| operand.is_written).for_each(|operand| add(operand.place, operand.bytes));
+                launch.operands.iter().filter(|operand| operand.is_written).for_each(|operand| add(operand.address, operand.bytes));
             }
-            Self::Copy(..) | Self::Fill(..) | Self::Publish { .. } | Self::Prefetch(_) | Self::Record(_) | Self::After { .. } => {}
+            Self::Copy(..) | Self::Fill(..) | Self::Publish { .. } | Self::Prefetch(_) | Self::Record(_) | Self::StreamWait { .. } => {}
         }
     }
 
@@ -144,7 +144,7 @@ impl Operation {
                 at.get_or_init(|| inner.now_ns());
                 Ok(())
             }
-            Self::After { ref stream, number, .. } => {
+            Self::StreamWait { ref stream, number, .. } => {
                 stream.wait_for(number);
                 Ok(())
             }
@@ -154,7 +154,7 @@ impl Operation {
 
 impl Launch {
     fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
-        self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.place, operand.bytes))?;
+        self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.address, operand.bytes))?;
         let run = |number| {
             let group = Group { inner, device, number, groups: u64::from(self.groups), facts };
             // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended.
@@ -259,7 +259,7 @@ impl Inner {
         unsafe { place.write(byte ^ 1) };
     }
 
-    pub fn check_word(&self, word: Place, queued: Option<bool>) -> Result<(Found, Route)> {
+    pub fn check_word(&self, word: Address, queued: Option<bool>) -> Result<(Found, Route)> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.read().end(word, bytes, queued, Verb::Publish.name())?;
         aligned(found.place.as_ptr().addr() as u64, bytes, bytes)?;
@@ -270,14 +270,14 @@ impl Inner {
     /// # Safety
     ///
     /// As `Backend::publish_now`.
-    pub unsafe fn publish(&self, place: Place, value: u64, queued: Option<bool>) -> Result<Route> {
-        let (found, route) = self.check_word(place, queued)?;
+    pub unsafe fn publish(&self, address: Address, value: u64, queued: Option<bool>) -> Result<Route> {
+        let (found, route) = self.check_word(address, queued)?;
         // SAFETY: `check_word` found a live, aligned word, or the caller promises it; the caller also promises that others access it only
         // as a word.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
         // SYNC POINT: published. Pairs with every acquire load of that word.
         word.store(value, Release);
-        self.ranges.taints().remove(place, size_of::<u64>() as u64);
+        self.ranges.taints().remove(address, size_of::<u64>() as u64);
         self.counts.publications.fetch_add(1, Relaxed);
         Ok(route)
     }

@@ -43,9 +43,9 @@ pub enum Verb {
     /// [`open_stream`](crate::backend::Backend::open_stream).
     OpenStream,
     /// [`stream_wait`](crate::backend::Backend::stream_wait).
-    After,
+    StreamWait,
     /// [`record_position`](crate::backend::Backend::record_position).
-    Mark,
+    RecordPosition,
     /// [`wait`](crate::backend::Backend::wait) and [`outcome`](crate::backend::Backend::outcome).
     Wait,
     /// [`synchronize`](crate::backend::Backend::synchronize).
@@ -73,8 +73,8 @@ impl Verb {
         Self::Prefetch,
         Self::Launch,
         Self::OpenStream,
-        Self::After,
-        Self::Mark,
+        Self::StreamWait,
+        Self::RecordPosition,
         Self::Wait,
         Self::Synchronize,
         Self::Load,
@@ -96,8 +96,8 @@ impl Verb {
             Self::Prefetch => "prefetch",
             Self::Launch => "launch",
             Self::OpenStream => "open_stream",
-            Self::After => "after",
-            Self::Mark => "mark",
+            Self::StreamWait => "stream_wait",
+            Self::RecordPosition => "record_position",
             Self::Wait => "wait",
             Self::Synchronize => "synchronize",
             Self::Load => "load",

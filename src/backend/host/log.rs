@@ -2,7 +2,7 @@ use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
 use super::faults::Verb;
-use crate::backend::{Copy, Fill, Place, Request, StreamId};
+use crate::backend::{Address, Copy, Fill, Request, StreamId};
 use crate::sys::panic::at_most_one;
 
 /// An entry, added before a caller can observe its event.
@@ -94,15 +94,15 @@ impl Facts {
     }
 
     pub fn copy(copy: &Copy, stream: Option<StreamId>) -> Self {
-        Self { bytes: copy.bytes, from: Some(number(copy.from)), to: Some(number(copy.to)), ..Self::of(Verb::Copy, stream) }
+        Self { bytes: copy.bytes, from: Some(copy.from.get()), to: Some(copy.to.get()), ..Self::of(Verb::Copy, stream) }
     }
 
     pub fn fill(fill: &Fill, stream: Option<StreamId>) -> Self {
-        Self { bytes: fill.bytes(), to: Some(number(fill.to)), ..Self::of(Verb::Fill, stream) }
+        Self { bytes: fill.bytes(), to: Some(fill.to.get()), ..Self::of(Verb::Fill, stream) }
     }
 
-    pub fn publish(word: Place, stream: Option<StreamId>) -> Self {
-        Self { bytes: size_of::<u64>() as u64, to: Some(number(word)), ..Self::of(Verb::Publish, stream) }
+    pub fn publish(word: Address, stream: Option<StreamId>) -> Self {
+        Self { bytes: size_of::<u64>() as u64, to: Some(word.get()), ..Self::of(Verb::Publish, stream) }
     }
 }
 
@@ -130,12 +130,5 @@ impl Log {
 
     pub fn read(&self) -> Vec<Call> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-fn number(place: Place) -> u64 {
-    match place {
-        Place::Device(address) => address.get(),
-        Place::Host(place) => place.as_ptr().addr() as u64,
     }
 }

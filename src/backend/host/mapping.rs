@@ -5,21 +5,21 @@ use core::ptr::NonNull;
 use crate::{Error, Result};
 
 #[derive(Clone, Copy)]
-pub(super) struct Place(pub NonNull<u8>);
+pub(super) struct HostPointer(pub NonNull<u8>);
 
 // SAFETY: only a number; each access has its own argument.
-unsafe impl Send for Place {}
+unsafe impl Send for HostPointer {}
 // SAFETY: only a number; each access has its own argument.
-unsafe impl Sync for Place {}
+unsafe impl Sync for HostPointer {}
 
 const PAGE: usize = 4096;
 
 pub(super) struct Mapping {
     /// INVARIANT: `len` mapped bytes begin here, at least 1.
-    place: Place,
+    place: HostPointer,
     len: usize,
     /// INVARIANT: the mapped address and size.
-    base: (Place, usize),
+    base: (HostPointer, usize),
 }
 
 impl Mapping {
@@ -39,11 +39,11 @@ impl Mapping {
         let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
         // SAFETY: at most `align - PAGE` bytes further, mapped in addition to `len`.
-        let place = Place(unsafe { base.add(padding) });
-        Ok(Self { place, len, base: (Place(base), mapped) })
+        let place = HostPointer(unsafe { base.add(padding) });
+        Ok(Self { place, len, base: (HostPointer(base), mapped) })
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> HostPointer {
         self.place
     }
 
@@ -54,7 +54,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let (Place(base), mapped) = self.base;
+        let (HostPointer(base), mapped) = self.base;
         // SAFETY: mapped with this length, and unmapped only here.
         unsafe { system::unmap(base, mapped) };
     }

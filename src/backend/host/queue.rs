@@ -29,7 +29,7 @@ use super::link::Route;
 use super::log::Facts;
 use crate::backend::counters::Counts;
 use crate::backend::failures::{Failures, HasUnreported};
-use crate::backend::{Copy, Fill, Operand, Place, Prefetch};
+use crate::backend::{Address, Copy, Fill, Operand, Prefetch};
 use crate::sys::panic::caught;
 use crate::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(super) enum Operation {
     Fill(Fill, bool),
     /// With the first operation whose failure prevents it.
     Publish {
-        word: Place,
+        word: Address,
         value: u64,
         since: u64,
         pageable: bool,
@@ -49,7 +49,7 @@ pub(super) enum Operation {
     Prefetch(Prefetch),
     Launch(Launch),
     Record(Arc<OnceLock<u64>>),
-    After {
+    StreamWait {
         stream: Arc<Queue>,
         number: u64,
         /// The other stream had an earlier kernel when this was queued.
@@ -211,7 +211,7 @@ impl Queue {
     pub fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
-            Operation::After { may_last: true, .. } => Some(&self.waits),
+            Operation::StreamWait { may_last: true, .. } => Some(&self.waits),
             _ => None,
         }
     }

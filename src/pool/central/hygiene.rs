@@ -42,7 +42,7 @@ impl<M: Memory> Central<M> {
     fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
         let block = self.block(&entry, layout);
         // SAFETY: offset 0 is within the block.
-        let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
+        let Some(to) = (unsafe { block.address_at(0) }) else { return Ok(entry) };
         let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
         let backend = self.memory.backend();
         let clean = || match on {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{Os, Park, Place, Waiting};
+use super::{Os, Park, Waiting, WakerEntry};
 use crate::ring::framed::{PopError, PushError};
 use crate::ring::{End, PopBytes, PushBytes};
 use crate::wait::WaitError;
@@ -11,14 +11,14 @@ use crate::wait::bytes::{pop, push};
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// As [`into_stream`](Self::into_stream), for bytes.
     pub fn into_bytes_stream(self) -> ByteStream<E, P> {
-        ByteStream { waiting: self, place: Place::new() }
+        ByteStream { waiting: self, place: WakerEntry::new() }
     }
 }
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// As [`into_sink`](Self::into_sink), for bytes.
     pub fn into_bytes_sink(self) -> ByteSink<E, P> {
-        ByteSink { waiting: Some(self), place: Place::new(), message: None, refused: None }
+        ByteSink { waiting: Some(self), place: WakerEntry::new(), message: None, refused: None }
     }
 }
 
@@ -38,7 +38,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
 /// ```
 pub struct ByteStream<E: PopBytes, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
-    place: Place,
+    place: WakerEntry,
 }
 
 impl<E: PopBytes, P: Park<E::Word>> Unpin for ByteStream<E, P> {}
@@ -95,7 +95,7 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
 /// ```
 pub struct ByteSink<E: PushBytes, P: Park<E::Word> = Os> {
     waiting: Option<Waiting<E, P>>,
-    place: Place,
+    place: WakerEntry,
     message: Option<Vec<u8>>,
     refused: Option<Vec<u8>>,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::nccl::{Comm, ReduceOp, group_end, group_start};
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, Fill, Place, StreamId};
+use ringmem::backend::{Backend, Copy, Fill, Address, StreamId};
 use ringmem::memory::{Device, GpuBuffer};
 
 const ELEMENTS: usize = 1 << 20;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (device, stream) in devices.zip(&streams) {
         let values = GpuBuffer::<f32>::new(Device::new(&backend, device), ELEMENTS)?;
         let rank = Rank { stream: backend.adopt_stream(stream)?, values };
-        let fill = Fill::of(Place::Device(rank.address()?), (device + 1) as f32, ELEMENTS as u64);
+        let fill = Fill::of(Address::Device(rank.address()?), (device + 1) as f32, ELEMENTS as u64);
         // SAFETY: `fill` covers the rank's buffer, which lives and is used by this stream alone until `close_stream` below.
         unsafe { backend.fill(&fill, rank.stream) }?;
         ranks.push(rank);
@@ -52,8 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let expected = (1..=ranks.len()).sum::<usize>() as f32;
     for (device, (rank, stream)) in ranks.iter().zip(&streams).enumerate() {
         let mut sums = vec![0.0_f32; ELEMENTS];
-        let to = Place::Host(NonNull::from(sums.as_mut_slice()).cast());
-        let copy = Copy { to, from: Place::Device(rank.address()?), bytes: size_of_val(sums.as_slice()) as u64 };
+        let to = Address::Host(NonNull::from(sums.as_mut_slice()).cast());
+        let copy = Copy { to, from: Address::Device(rank.address()?), bytes: size_of_val(sums.as_slice()) as u64 };
         stream.synchronize()?;
         // SAFETY: both ranges live, have `bytes` bytes, and no queued operation uses them after `synchronize`.
         unsafe { backend.copy_now(&copy) }?;

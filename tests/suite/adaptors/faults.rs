@@ -209,7 +209,7 @@ fn struck_everywhere(base: usize, adaptors: &[usize], steps: &[Step]) -> u64 {
     for (verb, calls) in Verb::ALL.into_iter().zip(calls) {
         for fault in (1..=calls).map(Fault::nth) {
             play(base, adaptors, (Faults::new().on(verb, fault), false), steps);
-            if matches!(verb, Verb::Copy | Verb::Fill | Verb::Prefetch | Verb::After) {
+            if matches!(verb, Verb::Copy | Verb::Fill | Verb::Prefetch | Verb::StreamWait) {
                 play(base, adaptors, (Faults::new().on(verb, fault.when_executed()), true), steps);
             }
         }

@@ -1,7 +1,7 @@
 use ringmem::Error;
 use ringmem::attach::AttachError;
 use ringmem::backend::host::{Fault, Faults, Verb};
-use ringmem::backend::{Backend, DeviceAddress, Place};
+use ringmem::backend::{Address, Backend, DeviceAddress};
 
 use super::*;
 
@@ -11,7 +11,7 @@ const START: u64 = u64::MAX - 2;
 
 pub fn write(backend: &HostBackend, word: u64, value: u64) {
     // SAFETY: an index in a live ring's header, accessed as a word.
-    unsafe { backend.publish_now(Place::Device(DeviceAddress::new(word)), value) }.expect("live");
+    unsafe { backend.publish_now(Address::Device(DeviceAddress::new(word)), value) }.expect("live");
 }
 
 fn is_corrupt<T>(outcome: &Result<T, Error>) -> bool {

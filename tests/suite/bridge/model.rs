@@ -3,7 +3,7 @@ use std::ptr::NonNull;
 
 use ringmem::SharedLayout;
 use ringmem::backend::host::{Fault, Faults, Verb};
-use ringmem::backend::{Backend, Copy, DeviceAddress, Place};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress};
 
 use super::*;
 
@@ -38,7 +38,7 @@ impl Kernel {
     }
 
     fn copy<T>(&self, address: u64, value: &mut T, up: bool) {
-        let ends = [Place::Device(DeviceAddress::new(address)), Place::Host(NonNull::from(value).cast())];
+        let ends = [Address::Device(DeviceAddress::new(address)), Address::Host(NonNull::from(value).cast())];
         let [to, from] = if up { ends } else { [ends[1], ends[0]] };
         // SAFETY: within a live ring: an index, or a slot of the kernel's.
         Self::again(|| unsafe { self.backend.copy_now(&Copy { to, from, bytes: size_of::<T>() as u64 }) });
@@ -52,7 +52,7 @@ impl Kernel {
 
     fn publish(&self, address: u64, value: u64) {
         // SAFETY: an index of a live ring that the kernel writes.
-        Self::again(|| unsafe { self.backend.publish_now(Place::Device(DeviceAddress::new(address)), value) });
+        Self::again(|| unsafe { self.backend.publish_now(Address::Device(DeviceAddress::new(address)), value) });
     }
 
     fn slot(&self, ring: RingAddresses, index: u64) -> u64 {

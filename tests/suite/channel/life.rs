@@ -172,7 +172,9 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
 fn a_failed_call_in_a_channel_s_life_leaks_nothing() {
     let [mut lives, mut whole] = [0, 0];
     for way in ways() {
-        for verb in [Verb::Allocate, Verb::OpenStream, Verb::Copy, Verb::Publish, Verb::Launch, Verb::Wait, Verb::Synchronize, Verb::Mark] {
+        for verb in
+            [Verb::Allocate, Verb::OpenStream, Verb::Copy, Verb::Publish, Verb::Launch, Verb::Wait, Verb::Synchronize, Verb::RecordPosition]
+        {
             for nth in 1..=8 {
                 for when_executed in [false, true] {
                     let backend = backend();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Options, Place, Prefetch, Request, StreamId,
+    Address, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Options, Prefetch, Request, StreamId,
     Ticket, Uses,
 };
 use ringmem::image::{Entry, KernelHost};
@@ -65,11 +65,11 @@ unsafe impl Backend for Minimal {
         // SAFETY: the caller makes the promise of `fill` until it is executed, which the inner backend requires.
         unsafe { self.0.fill(fill, on) }
     }
-    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+    unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
         // SAFETY: the caller makes the promise of `publish_now`, which the inner backend requires.
         unsafe { self.0.publish_now(word, value) }
     }
-    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+    unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller makes the promises of `publish` until it is executed, which the inner backend requires.
         unsafe { self.0.publish(word, value, since, on) }
     }
@@ -161,15 +161,15 @@ fn a_default_copy_precedes_its_published_word() {
     let backend = minimal();
     let block = words(&backend);
     // SAFETY: both are within the block.
-    let (to, word) = unsafe { (block.place(0).expect("bytes"), block.place(8).expect("bytes")) };
+    let (to, word) = unsafe { (block.address_at(0).expect("bytes"), block.address_at(8).expect("bytes")) };
     let mut source = [7_u64];
-    let copy = Copy { to, from: Place::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
+    let copy = Copy { to, from: Address::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
     // SAFETY: valid for 8 bytes, disjoint, otherwise unused.
     unsafe { backend.copy_and_publish_now(&[copy], word, 9) }.expect("both are there");
     let host = block.host.expect("pinned").cast::<[u64; 2]>();
     // SAFETY: the block's words; nothing is queued.
     assert_eq!(unsafe { host.read() }, [7, 9]);
-    let nowhere = Copy { to: Place::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
+    let nowhere = Copy { to: Address::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
     // SAFETY: rejected.
     let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
     assert!(matches!(refused, Err(Error::Foreign { layouts: None, .. })));
@@ -223,7 +223,7 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
     let streams = [backend.open_stream(0).expect("device 0"), held.stream];
     for (index, stream) in streams.into_iter().enumerate() {
         // SAFETY: within the block.
-        let to = unsafe { block.place(8 * index as u64) }.expect("bytes");
+        let to = unsafe { block.address_at(8 * index as u64) }.expect("bytes");
         // SAFETY: only this fill accesses the word.
         let ticket = unsafe { backend.fill(&Fill::of(to, 5_u64, 1), stream) }.expect("queued");
         uses.add(ticket).expect("two streams");

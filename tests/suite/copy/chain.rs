@@ -114,7 +114,7 @@ fn a_launch_follows_work_queued_on_its_operands() {
     backend.set_faults(&Faults::new());
     let buffer = apply(&first, &module, zeros(&backend, 100), [1, 1, 0]).detach();
     let buffer = apply(&second, &module, buffer, [10, 0, 0]);
-    assert_eq!((backend.calls(Verb::After), buffer.is_done()), (Some(1), false));
+    assert_eq!((backend.calls(Verb::StreamWait), buffer.is_done()), (Some(1), false));
     held.let_go();
     assert_eq!(buffer.wait().expect("no fault").to_vec().expect("no fault"), [10; 100]);
 }
@@ -131,7 +131,7 @@ fn a_rejected_launch_returns_its_operands_and_queues_nothing() {
         assert!(matches!(rejected.error, Error::OtherBackend { .. }), "{rejected:?}");
         pair = rejected.value;
     }
-    assert_eq!([Verb::After, Verb::Launch].map(|verb| backend.calls(verb)), [Some(0); 2]);
+    assert_eq!([Verb::StreamWait, Verb::Launch].map(|verb| backend.calls(verb)), [Some(0); 2]);
     let mut buffer = pair.0;
     for (name, arguments) in [("affine", &[4_u64][..]), ("efface", &[])] {
         // SAFETY: rejected.

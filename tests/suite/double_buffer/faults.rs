@@ -64,7 +64,7 @@ fn run(faults: &Faults) -> (Rig, Outcome) {
 
 #[test]
 fn a_failed_call_loses_only_the_reported_frame() {
-    let verbs = [Verb::Allocate, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Fill];
+    let verbs = [Verb::Allocate, Verb::Copy, Verb::StreamWait, Verb::RecordPosition, Verb::Wait, Verb::Fill];
     let calls = {
         let (before, ..) = (Rig::new(2, EVERY), ());
         let (rig, outcome) = run(&Faults::new());

@@ -48,7 +48,7 @@ fn a_transfer_waits_for_the_uses_of_its_source() {
     let log = rig.backend.call_log();
     let copy = log[place(&log, Verb::Copy, Phase::Called, source)];
     assert_ne!(copy.stream, Some(rig.work.id()), "transfers have a stream of their own");
-    let waits = log.iter().position(|call| call.verb == Verb::After && call.stream == copy.stream).expect("it waits for the other");
+    let waits = log.iter().position(|call| call.verb == Verb::StreamWait && call.stream == copy.stream).expect("it waits for the other");
     assert!(waits < place(&log, Verb::Copy, Phase::Called, source));
     let left = log.iter().position(|call| call.verb == Verb::Launch && call.phase == Phase::Executed).expect("it has left");
     assert!(left < place(&log, Verb::Copy, Phase::Executed, source));
@@ -95,7 +95,7 @@ fn each_transfer_is_one_copy_with_one_wait() {
     let log = rig.backend.call_log();
     let stream = log.iter().find(|call| call.verb == Verb::Copy).and_then(|call| call.stream);
     let called = |verb| log.iter().filter(|call| call.verb == verb && call.phase == Phase::Called && call.stream == stream).count();
-    assert_eq!([Verb::Copy, Verb::After, Verb::Mark].map(called), [30; 3]);
+    assert_eq!([Verb::Copy, Verb::StreamWait, Verb::RecordPosition].map(called), [30; 3]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_failed_upload_is_reported_once_and_others_arrive() {
 
 #[test]
 fn after_any_failed_call_the_next_attempt_succeeds() {
-    for verb in [Verb::Allocate, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait] {
+    for verb in [Verb::Allocate, Verb::Copy, Verb::StreamWait, Verb::RecordPosition, Verb::Wait] {
         let (mut struck, mut number) = (true, 0);
         while struck {
             number += 1;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringmem::Error;
 use ringmem::backend::host::{HostBackend, POISON};
-use ringmem::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryInfo, MemoryLocation, Place, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, DeviceAddress, Fill, MemoryInfo, MemoryLocation, Uses};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Memory, Pinned, PinnedBuffer};
 
 use crate::host_backend::setup::*;
@@ -156,7 +156,7 @@ fn addresses_outside_live_memory_are_errors_at_the_call() {
     let setup = setup(1 << 20);
     let (backend, memory) = (&*setup.backend, setup.device(100));
     let (live, mut host) = (memory.device_address().expect("bytes"), [0_u8; 200]);
-    let place = Place::Host(NonNull::from(&mut host).cast());
+    let place = Address::Host(NonNull::from(&mut host).cast());
     let freed = setup.device(100).device_address().expect("bytes");
     let past = live.offset(100).expect("within the numbers");
     let before = backend.counters();
@@ -166,8 +166,8 @@ fn addresses_outside_live_memory_are_errors_at_the_call() {
             Error::Range { offset, len, size: 100, .. } => (*offset, *len) == (at.get() - live.get(), bytes),
             _ => false,
         };
-        let copies = [Copy { to: Place::Device(at), from: place, bytes }, Copy { to: place, from: Place::Device(at), bytes }];
-        let fill = Fill { to: Place::Device(at), pattern: 0, size: 1, count: bytes };
+        let copies = [Copy { to: Address::Device(at), from: place, bytes }, Copy { to: place, from: Address::Device(at), bytes }];
+        let fill = Fill { to: Address::Device(at), pattern: 0, size: 1, count: bytes };
         for copy in &copies {
             // SAFETY: must be rejected; otherwise unused bytes.
             let refused = unsafe { [backend.copy_now(copy).err(), backend.copy(copy, setup.stream.id()).err()] };

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 
 use ringmem::backend::host::{HostBackend, Live, Tally};
-use ringmem::backend::{Backend, Fill, Place, Ticket};
+use ringmem::backend::{Address, Backend, Fill, Ticket};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Error, Image};
@@ -114,7 +114,7 @@ fn a_closed_stream_rejects_further_operations() {
     setup.backend.close_stream(id);
     eventually("it has ended", || matches!(setup.backend.record_position(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
-    let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
+    let fill = Fill { to: Address::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
     // SAFETY: otherwise unused memory.
     let refused = unsafe { setup.backend.fill(&fill, id) };
     assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");

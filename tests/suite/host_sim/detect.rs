@@ -24,7 +24,7 @@ fn every_operation_rejects_freed_memory() {
         free(&backend, &block).expect("it is live");
         let error = free(&backend, &block).expect_err("freed twice");
         assert!(matches!(error, Error::Foreign { call: "free", address: at, layouts: None } if at == address.get()), "{error:?}");
-        let (gone, there) = (Place::Device(address), start(&live));
+        let (gone, there) = (Address::Device(address), start(&live));
         for (to, from) in [(gone, there), (there, gone)] {
             let copy = Copy { to, from, bytes: 8 };
             // SAFETY: rejected.
@@ -95,10 +95,10 @@ fn a_fill_with_a_bad_alignment_or_size_is_an_error() {
     let stream = backend.open_stream(0).expect("a stream");
     let block = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     // SAFETY: 2 is within the block.
-    let odd = unsafe { block.place(2) }.expect("it has bytes");
+    let odd = unsafe { block.address_at(2) }.expect("it has bytes");
     let mut bytes = [0_u64; 2];
     // SAFETY: within the array.
-    let odd_host = Place::Host(unsafe { NonNull::from(&mut bytes).cast::<u8>().add(2) });
+    let odd_host = Address::Host(unsafe { NonNull::from(&mut bytes).cast::<u8>().add(2) });
     for to in [odd, odd_host] {
         for size in [4, 8] {
             let fill = Fill { to, pattern: 0, size, count: 1 };
@@ -133,8 +133,8 @@ fn a_kernel_cannot_access_pageable_memory() {
     {
         let block = give(&backend, location, 0, 64).expect("room");
         let address = match start(&block) {
-            Place::Host(place) => place.as_ptr() as u64,
-            Place::Device(address) => address.get(),
+            Address::Host(place) => place.as_ptr() as u64,
+            Address::Device(address) => address.get(),
         };
         // SAFETY: the kernel only writes the result, unread until the end.
         done(unsafe { stream.launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));

@@ -54,7 +54,7 @@ fn calls_are_counted_only_when_watched() {
 #[test]
 fn random_faults_are_reproducible_from_the_seed() {
     let run = |seed, probability| {
-        let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Mark, Fault::random(probability, seed))));
+        let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::RecordPosition, Fault::random(probability, seed))));
         let stream = backend.open_stream(0).expect("a stream");
         (0..1000).map(|_| backend.record_position(stream).is_err()).collect::<Vec<_>>()
     };
@@ -121,7 +121,7 @@ fn a_failed_wait_has_waited() {
     for (number, verb) in [(1, Verb::Wait), (2, Verb::Synchronize)] {
         backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
         let fill =
-            ringmem::backend::Fill { to: Place::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
+            ringmem::backend::Fill { to: Address::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
         // SAFETY: within the buffer, unused before the wait.
         let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
         let error = match verb {
@@ -191,7 +191,7 @@ fn a_fault_at_any_call_is_an_error_and_leaks_nothing() {
 
 #[test]
 fn a_failed_stream_wait_still_keeps_the_order() {
-    let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::After, Fault::nth(1).when_executed())));
+    let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::StreamWait, Fault::nth(1).when_executed())));
     let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let held = Held::new(&backend, &first);
     second.wait_for(&first).expect("it is queued");
@@ -201,5 +201,5 @@ fn a_failed_stream_wait_still_keeps_the_order() {
     held.release(&first);
     done(pending);
     let error = within(move || second.synchronize()).expect_err("nobody was told before");
-    assert!(matches!(error, Error::Injected { call: "after", number: 1 }), "{error:?}");
+    assert!(matches!(error, Error::Injected { call: "stream_wait", number: 1 }), "{error:?}");
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::{Builder, HostBackend};
-use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, MemoryLocation, Options, Request, Uses};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
@@ -117,9 +117,9 @@ fn ask(backend: &Arc<HostBackend>, request: &Request) -> Result<Given, Error> {
     Ok(Given { block: backend.allocate(request, None)?, backend: Arc::clone(backend) })
 }
 
-fn start(block: &Block) -> Place {
+fn start(block: &Block) -> Address {
     // SAFETY: offset 0 is within every block.
-    unsafe { block.place(0) }.expect("it has bytes")
+    unsafe { block.address_at(0) }.expect("it has bytes")
 }
 
 fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
@@ -128,14 +128,14 @@ fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Res
 }
 
 fn write(backend: &Arc<HostBackend>, bytes: &[u8], to: &Block) -> Result<(), Error> {
-    let from = Place::Host(std::ptr::NonNull::from(bytes).cast());
+    let from = Address::Host(std::ptr::NonNull::from(bytes).cast());
     // SAFETY: an otherwise unused block, whose length the test checks; the bytes are borrowed.
     unsafe { backend.copy_now(&Copy { to: start(to), from, bytes: bytes.len() as u64 }) }
 }
 
 fn read(backend: &Arc<HostBackend>, from: &Block, bytes: usize) -> Vec<u8> {
     let mut read = vec![0; bytes];
-    let to = Place::Host(std::ptr::NonNull::from(&mut read[..]).cast());
+    let to = Address::Host(std::ptr::NonNull::from(&mut read[..]).cast());
     // SAFETY: an otherwise unused block, whose length the test checks; the bytes are borrowed mutably.
     unsafe { backend.copy_now(&Copy { to, from: start(from), bytes: bytes as u64 }) }.expect("a download");
     read

@@ -125,7 +125,7 @@ fn a_copy_moves_pages_to_the_side_of_its_other_end() {
     let setup = setup(8);
     let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
     // SAFETY: within the buffer.
-    let inside = Place::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
+    let inside = Address::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
     // SAFETY: within their blocks, otherwise unused.
     unsafe { setup.backend.copy_now(&Copy { to: inside, from: start(&device), bytes: PAGE + 1 }) }.expect("a copy");
     assert_eq!((setup.pages(Phase::PagedIn, &buffer), setup.held()), (vec![1, 2], 4 * PAGE));
@@ -315,7 +315,7 @@ fn a_panicking_clock_keeps_the_page_accounting() {
     let device = give(&backend, MemoryLocation::Device, 0, PAGE as usize).expect("room");
     let bring = |page: u64| {
         // SAFETY: pages are within the buffer.
-        let to = Place::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
+        let to = Address::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
         // SAFETY: a page of each, otherwise unused.
         unsafe { backend.copy_now(&Copy { to, from: start(&device), bytes: PAGE }) }.expect("a copy");
     };

@@ -12,10 +12,10 @@ fn blocks(backend: &Arc<HostBackend>) -> [Given; 3] {
         .map(|location| give(backend, location, 0, 4096).expect("room"))
 }
 
-fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
+fn value(backend: &Arc<HostBackend>, place: Address) -> u64 {
     let word = AtomicU64::new(0);
     // SAFETY: both are words, one local.
-    unsafe { backend.copy_now(&Copy { to: Place::Host(NonNull::from(&word).cast()), from: place, bytes: 8 }) }.expect("live");
+    unsafe { backend.copy_now(&Copy { to: Address::Host(NonNull::from(&word).cast()), from: place, bytes: 8 }) }.expect("live");
     word.load(Acquire)
 }
 
@@ -24,7 +24,7 @@ fn a_word_is_published_unless_an_operation_since_failed() {
     let backend = build(HostBackend::builder());
     let word = AtomicU64::new(0);
     let blocks = blocks(&backend);
-    let pageable = Place::Host(NonNull::from(&word).cast());
+    let pageable = Address::Host(NonNull::from(&word).cast());
     for place in blocks.iter().map(|block| start(block)).chain([pageable]) {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let publish = |number, since| {
@@ -59,7 +59,7 @@ fn publishing_outside_live_memory_is_an_error() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
-    let at = |offset| Place::Device(block.device_address.expect("a device's").offset(offset).expect("within"));
+    let at = |offset| Address::Device(block.device_address.expect("a device's").offset(offset).expect("within"));
     let since = Ticket { stream: stream.id(), number: 1 };
     // SAFETY: a live word.
     unsafe { backend.publish_now(at(0), 5) }.expect("live");

@@ -95,7 +95,7 @@ fn concurrent_calls_with_faults_keep_the_accounting_exact() {
         let streams = [0; 2].map(|_| Stream::new(&backend, 0).expect("a stream"));
         let ids: Vec<BufferId<u32>> = (0..SHARED).map(|which| holding(&manager, &format!("{which}"), &own(which))).collect();
         let fault = |verb: u64| Fault::random(0.04, seed * 100 + verb);
-        let verbs = [Verb::Allocate, Verb::Copy, Verb::Free, Verb::After, Verb::Mark, Verb::Wait];
+        let verbs = [Verb::Allocate, Verb::Copy, Verb::Free, Verb::StreamWait, Verb::RecordPosition, Verb::Wait];
         let faults = (1..).zip(verbs).fold(Faults::new(), |faults, (number, verb)| faults.on(verb, fault(number)));
         backend.set_faults(&faults.on(Verb::Copy, fault(9).when_executed()));
         let all = Barrier::new(THREADS);

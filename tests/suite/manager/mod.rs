@@ -37,7 +37,7 @@ const MIB: u64 = 1 << 20;
 
 type Manager = MemoryManager<Device>;
 
-const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];
+const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::StreamWait, Verb::RecordPosition, Verb::Wait, Verb::Synchronize];
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(64 * MIB).faults(Faults::new()))

@@ -113,9 +113,9 @@ fn a_failed_stream_wait_leaves_the_mirror_unchanged() {
         let mut mirror = MirroredBuffer::<u32, _, _>::new(Host::new(&backend, 0), device, LEN).expect("one backend");
         bring(&mut mirror, before).expect("room");
         let (state, held) = (mirror.state(), held(&backend));
-        backend.set_faults(&Faults::new().on(Verb::After, Fault::nth(1)));
+        backend.set_faults(&Faults::new().on(Verb::StreamWait, Fault::nth(1)));
         let error = mirror.device_on(access, &kernels).expect_err("planned");
-        assert!(matches!(error, Error::Injected { call: "after", .. }), "{before}, {access:?}: {error}");
+        assert!(matches!(error, Error::Injected { call: "stream_wait", .. }), "{before}, {access:?}: {error}");
         assert_eq!(mirror.state(), state, "{before}, {access:?}");
         eventually("what was allocated is given back", || self::held(&backend) == held);
         mirror.device_on(access, &kernels).expect("no fault any more").expect("it has bytes");

@@ -1,6 +1,6 @@
 use super::*;
 
-const CALLS: [(Verb, u64); 4] = [(Verb::Allocate, 4), (Verb::Copy, 23), (Verb::After, 23), (Verb::Wait, 23)];
+const CALLS: [(Verb, u64); 4] = [(Verb::Allocate, 4), (Verb::Copy, 23), (Verb::StreamWait, 23), (Verb::Wait, 23)];
 
 fn plans() -> impl Iterator<Item = (Verb, Fault)> {
     CALLS.into_iter().flat_map(|(verb, calls)| {

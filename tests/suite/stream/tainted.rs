@@ -101,7 +101,7 @@ fn reallocated_memory_is_not_tainted() {
     let device = Device::new(&backend, 0);
     let block = device.alloc(std::alloc::Layout::new::<[u8; BYTES]>(), None).expect("room");
     // SAFETY: within the block.
-    let place = unsafe { block.place(0) }.expect("it has bytes");
+    let place = unsafe { block.address_at(0) }.expect("it has bytes");
     assert!(backend.taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
     // SAFETY: just allocated, unused.
     unsafe { device.free(&block, &ringmem::backend::Uses::NONE) }.expect("once");
@@ -186,10 +186,10 @@ fn a_panicking_kernel_does_not_taint_read_only_operands() {
     let backend = build(builder());
     let (stream, module) = (stream(&backend), module(&backend));
     let buffers = [0; 2].map(|_| GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[1; BYTES]).expect("room"));
-    let place = |of: &GpuBuffer<u8>| ringmem::backend::Place::Device(of.device_address().expect("it has bytes"));
+    let place = |of: &GpuBuffer<u8>| ringmem::backend::Address::Device(of.device_address().expect("it has bytes"));
     let operands = [false, true].map(|is_written| {
         let place = place(&buffers[usize::from(is_written)]);
-        Operand { place, bytes: BYTES as u64, is_written }
+        Operand { address: place, bytes: BYTES as u64, is_written }
     });
     let address = buffers[0].device_address().expect("it has bytes").get();
     let loaded = backend.load(
@@ -290,7 +290,7 @@ fn a_relocated_block_stays_tainted() {
 
 #[test]
 fn a_fill_by_copies_fails_as_a_whole() {
-    for (verb, len, calls) in [(Verb::Copy, 3, 3), (Verb::Copy, 21, 6), (Verb::After, 21, 1)] {
+    for (verb, len, calls) in [(Verb::Copy, 3, 3), (Verb::Copy, 21, 6), (Verb::StreamWait, 21, 1)] {
         for nth in 1.. {
             let fault = Fault::nth(nth);
             let mut struck = 0;

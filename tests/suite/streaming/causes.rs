@@ -151,7 +151,7 @@ fn an_unanswered_chunk_stalls_after_the_patience() {
 
 #[test]
 fn a_failed_run_waits_for_work_on_the_stage_s_own_stream() {
-    let backend = build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new().on(Verb::After, Fault::nth(3))));
+    let backend = build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new().on(Verb::StreamWait, Fault::nth(3))));
     let (mut streamer, increment, bytes) = (streamer(&backend, 100, 1), Increment::new(&backend), noise(100));
     let own = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &own);
@@ -164,7 +164,7 @@ fn a_failed_run_waits_for_work_on_the_stage_s_own_stream() {
             });
             streamer.run(Job::new(&mut &bytes[..]), &mut stage)
         });
-        while backend.calls(Verb::After) < Some(3) {
+        while backend.calls(Verb::StreamWait) < Some(3) {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(50));

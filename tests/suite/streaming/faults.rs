@@ -25,7 +25,7 @@ fn a_failed_job_stops_at_a_chunk_boundary_and_resumes_there() {
     let bytes = noise(950);
     let expected = plus_one(&bytes);
     let mut stopped_at = std::collections::BTreeSet::new();
-    for verb in [Verb::Copy, Verb::Launch, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize] {
+    for verb in [Verb::Copy, Verb::Launch, Verb::StreamWait, Verb::RecordPosition, Verb::Wait, Verb::Synchronize] {
         for executed in [false, true] {
             let mut failures = 0;
             for number in 1.. {

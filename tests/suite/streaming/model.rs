@@ -133,7 +133,8 @@ fn random_faults_lose_no_byte_and_keep_the_order() {
             to_the_end(awkward, expected, element, backend, |job| streamer.run(job, stage))
         }
         let mut stage = incremented(&backend);
-        let rules = [Verb::Copy, Verb::Launch, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize, Verb::Allocate].into_iter();
+        let rules =
+            [Verb::Copy, Verb::Launch, Verb::StreamWait, Verb::RecordPosition, Verb::Wait, Verb::Synchronize, Verb::Allocate].into_iter();
         backend.set_faults(&rules.fold(Faults::new(), |faults, verb| {
             faults.on(verb, Fault::random(0.004, seed)).on(verb, Fault::random(0.004, !seed).when_executed())
         }));

@@ -1,16 +1,16 @@
-//! [`Lent`]: a borrowed end of a copy that completes before its call returns.
+//! [`BorrowedEnd`]: a borrowed end of a copy that completes before its call returns.
 
 use crate::DeviceBytes;
 use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
-pub(crate) struct Lent<'a, T, M> {
+pub(crate) struct BorrowedEnd<'a, T, M> {
     view: Slice<'a, T, M>,
     last: Option<Ticket>,
 }
 
-impl<'a, T, M> Lent<'a, T, M> {
+impl<'a, T, M> BorrowedEnd<'a, T, M> {
     /// # Safety
     ///
     /// Its copies are complete before the borrow ends, even after a panic. Written elements are exclusive.
@@ -19,15 +19,15 @@ impl<'a, T, M> Lent<'a, T, M> {
     }
 }
 
-impl<T: DeviceBytes, M: Memory> Operand for Lent<'_, T, M> {
+impl<T: DeviceBytes, M: Memory> Operand for BorrowedEnd<'_, T, M> {
     type Element = T;
     type Memory = M;
 }
-impl<T: DeviceBytes, M: Memory> Source for Lent<'_, T, M> {}
-impl<T: DeviceBytes, M: Memory> Target for Lent<'_, T, M> {}
-impl<T: DeviceBytes, M: Memory> Queued for Lent<'_, T, M> {}
+impl<T: DeviceBytes, M: Memory> Source for BorrowedEnd<'_, T, M> {}
+impl<T: DeviceBytes, M: Memory> Target for BorrowedEnd<'_, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for BorrowedEnd<'_, T, M> {}
 
-impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lent<'_, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for BorrowedEnd<'_, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view
     }
@@ -36,7 +36,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lent<'_, T, M> {
     }
 }
 
-impl<T, M> Settle for Lent<'_, T, M> {
+impl<T, M> Settle for BorrowedEnd<'_, T, M> {
     fn settled(&mut self, ticket: Ticket) {
         self.last = self.last.filter(|&last| last != ticket);
     }
