@@ -5,24 +5,15 @@
 //! 3. When [`run`] returns, no thread or kernel of the command is running.
 
 mod chart;
-mod demo;
-mod doctor;
+mod commands;
 #[cfg_attr(not(feature = "cuda"), path = "no_gpu.rs")]
 mod gpu;
-mod layout;
-mod manual;
-mod new;
 mod number;
 mod output;
 mod progress;
-mod replay;
 mod selection;
 mod size;
-mod stream;
 mod terminal;
-#[cfg_attr(not(any(target_os = "linux", target_os = "android")), path = "no_top.rs")]
-mod top;
-mod view;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,8 +21,9 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Parser;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use commands::Command;
 use ringmem::error::LimitOf;
 use ringmem::streaming::{Cause, FileSource};
 use ringmem::{Image, escape};
@@ -44,57 +36,7 @@ pub use terminal::Terminal;
 #[command(after_help = "Exit codes: 0 success, 1 failure, 2 invalid arguments")]
 struct Arguments {
     #[command(subcommand)]
-    command: Verb,
-}
-
-#[derive(Subcommand)]
-enum Verb {
-    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum, or write the result to a file
-    #[command(after_help = stream::EXAMPLES)]
-    Stream(stream::Arguments),
-    /// Send messages to a persistent kernel and check its answers
-    #[command(after_help = demo::EXAMPLES)]
-    Demo(demo::Arguments),
-    /// Print the layout of every shared struct of this library
-    #[command(after_help = layout::EXAMPLES)]
-    Layout(layout::Arguments),
-    /// Report drivers, devices, memory visibility and limits, with suggested fixes
-    #[command(after_help = doctor::EXAMPLES)]
-    Doctor(doctor::Arguments),
-    /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
-    #[command(after_help = replay::EXAMPLES)]
-    Replay(replay::Arguments),
-    /// Show a snapshot of memory as an HTML page: slabs, timeline, fragmentation, holders, leaks; or convert it for PyTorch's viewer or Perfetto
-    #[command(after_help = view::EXAMPLES)]
-    View(view::Arguments),
-    /// Create a package with a shared struct, a kernel, a host program and a test
-    #[command(after_help = new::EXAMPLES)]
-    New(new::Arguments),
-    /// Watch published channels and shared rings
-    #[command(after_help = top::EXAMPLES)]
-    Top(top::Arguments),
-    /// Print the completion script of a shell
-    #[command(after_help = manual::COMPLETIONS)]
-    Completions(manual::Shell),
-    /// Print the manual page, or write a page for each command to a folder
-    #[command(after_help = manual::PAGES)]
-    Man(manual::Pages),
-}
-
-impl Verb {
-    fn prints_text(&self) -> bool {
-        match self {
-            Self::Stream(arguments) => !arguments.json,
-            Self::Demo(arguments) => !arguments.json,
-            Self::Layout(arguments) => arguments.prints_text(),
-            Self::Doctor(arguments) => !arguments.json,
-            Self::Replay(arguments) => !arguments.json,
-            Self::View(arguments) => arguments.prints_text(),
-            Self::New(_) => true,
-            Self::Top(arguments) => arguments.prints_text(),
-            Self::Completions(_) | Self::Man(_) => false,
-        }
-    }
+    command: Command,
 }
 
 #[derive(Debug)]
@@ -153,9 +95,9 @@ pub fn run(
         Ok(Arguments { command }) => match terminal.filter(|_| command.prints_text()) {
             Some(Terminal { columns, .. }) => {
                 let mut fit = Fit::new(out, columns);
-                perform(command, image, terminal, &mut fit, err).and_then(|()| Ok(fit.flush()?))
+                command.perform(image, terminal, &mut fit, err).and_then(|()| Ok(fit.flush()?))
             }
-            None => perform(command, image, terminal, out, err),
+            None => command.perform(image, terminal, out, err),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let text = error.render();
@@ -181,25 +123,9 @@ pub fn run(
     }
 }
 
-fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
-    let columns = terminal.map(|terminal| terminal.columns);
-    match command {
-        Verb::Stream(arguments) => stream::run(&arguments, image, columns, out, err),
-        Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
-        Verb::Layout(arguments) => layout::run(&arguments, image, out, err),
-        Verb::Doctor(arguments) => doctor::run(&arguments, out),
-        Verb::Replay(arguments) => replay::run(&arguments, out),
-        Verb::View(arguments) => view::run(&arguments, out),
-        Verb::New(arguments) => new::run(&arguments, out),
-        Verb::Top(arguments) => top::run(&arguments, terminal, out),
-        Verb::Completions(shell) => manual::complete(&shell, out),
-        Verb::Man(pages) => manual::run(&pages, out),
-    }
-}
-
 /// Removes the command's unfinished file and restores the terminal before a signal ends the process. Prevents new files.
 pub fn interrupted() {
-    top::restore();
+    commands::top::restore();
     output::remove_partial();
 }
 

@@ -1,11 +1,11 @@
 use std::io::Write;
 
-use super::{Failure, Outcome, Terminal};
+use crate::{Failure, Outcome, Terminal};
 
 pub(super) const EXAMPLES: &str = "It needs Linux: channels are published nowhere else.";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {}
+pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(super) fn prints_text(&self) -> bool {
@@ -17,4 +17,4 @@ pub(super) fn run(_: &Arguments, _: Option<Terminal>, _: &mut dyn Write) -> Outc
     Err(Failure::Fact("`ringmem top` needs Linux: channels are published nowhere else".to_owned()))
 }
 
-pub(super) fn restore() {}
+pub(crate) fn restore() {}

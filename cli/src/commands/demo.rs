@@ -14,9 +14,9 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
-use super::progress::Bar;
-use super::selection::Selection;
-use super::{Failure, Outcome, counted, json_line, nanoseconds, number, percentile, percentiles, size};
+use crate::progress::Bar;
+use crate::selection::Selection;
+use crate::{Failure, Outcome, counted, json_line, nanoseconds, number, percentile, percentiles, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
   ringmem demo --messages 1000 --backend host --json";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Number of messages
     #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = number::whole::<u64>(1..=1_000_000_000_000))]
     messages: u64,

@@ -2,7 +2,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Failure, Outcome, shown};
+use crate::{Failure, Outcome, shown};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -10,7 +10,7 @@ Examples:
   ringmem new particles --path ../ringmem";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The new or empty folder; its last part is the name of the package
     folder: PathBuf,
     /// The checkout of ringmem that the package uses; by default the one that this program was built from

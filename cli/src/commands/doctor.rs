@@ -8,8 +8,8 @@ use ringmem::stream::Stream;
 use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 
-use super::selection::Selection;
-use super::{Failure, Outcome, counted, gpu, json_line, plain, size};
+use crate::selection::Selection;
+use crate::{Failure, Outcome, counted, gpu, json_line, plain, size};
 
 pub(super) const EXAMPLES: &str = "\
 RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command
@@ -20,7 +20,7 @@ Examples:
   RINGMEM_VISIBILITY=dma ringmem doctor";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     selection: Selection,
     /// Print one JSON object

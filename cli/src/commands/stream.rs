@@ -17,8 +17,8 @@ use ringmem::{DeviceBytes, Image};
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 
-use super::selection::Selection;
-use super::{Failure, Outcome, absurd, number, size};
+use crate::selection::Selection;
+use crate::{Failure, Outcome, absurd, number, size};
 use input::Input;
 
 pub(super) const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ Examples:
   tar c src | ringmem stream -";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// A regular file of any length, or - for standard input
     file: PathBuf,
     /// Maximum chunk size, rounded up to 4 KiB; reduced so that two chunks fit in the device memory

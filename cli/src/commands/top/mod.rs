@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Outcome, Terminal, json_line, number};
+use crate::{Failure, Outcome, Terminal, json_line, number};
 use reading::Region;
-pub(super) use screen::restore;
+pub(crate) use screen::restore;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
   ringmem top --json > figures.jsonl";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// A file of a published channel or of a shared ring; by default all published channels of this user
     path: Option<PathBuf>,
     /// Only the channels of this process
@@ -122,5 +122,5 @@ fn none_of(pid: u32) -> Failure {
 }
 
 fn no_region(path: &std::path::Path, error: &ringmem::Error) -> Failure {
-    Failure::Fact(format!("{} is not a ringmem region: {}", path.display(), super::chain(error)))
+    Failure::Fact(format!("{} is not a ringmem region: {}", path.display(), crate::chain(error)))
 }

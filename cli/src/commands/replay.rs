@@ -19,8 +19,8 @@ use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
-use super::progress::Bar;
-use super::{Failure, Outcome as Done, absurd, chain, failed, opened, output, size};
+use crate::progress::Bar;
+use crate::{Failure, Outcome as Done, absurd, chain, failed, opened, output, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   ringmem replay app.trace --csv memory.csv";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// A trace recorded by a `Logged` memory
     trace: PathBuf,
     /// Maximum size of the pool

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 
-use super::{Failure, Outcome, output, shown};
+use crate::{Failure, Outcome, output, shown};
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
@@ -18,13 +18,13 @@ Examples:
   ringmem man --output ~/.local/share/man/man1";
 
 #[derive(clap::Args)]
-pub(super) struct Shell {
+pub(crate) struct Shell {
     /// The shell
     shell: clap_complete::Shell,
 }
 
 #[derive(clap::Args)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     /// Write ringmem.1 and a page for each command to this folder, which is created
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -33,12 +33,12 @@ pub(super) struct Pages {
 pub(super) fn complete(Shell { shell }: &Shell, out: &mut dyn Write) -> Outcome {
     // The generator panics if the output is closed.
     let mut script = Vec::new();
-    clap_complete::generate(*shell, &mut super::Arguments::command(), "ringmem", &mut script);
+    clap_complete::generate(*shell, &mut crate::Arguments::command(), "ringmem", &mut script);
     Ok(out.write_all(&script)?)
 }
 
 pub(super) fn run(pages: &Pages, out: &mut dyn Write) -> Outcome {
-    let command = super::Arguments::command();
+    let command = crate::Arguments::command();
     let Some(folder) = &pages.output else { return Ok(clap_mangen::Man::new(command).render(out)?) };
     fs::create_dir_all(folder).map_err(|error| Failure::Fact(format!("cannot write to {}: {error}", shown(folder))))?;
     let mut command = command.disable_help_subcommand(true);

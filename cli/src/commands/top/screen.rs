@@ -30,7 +30,7 @@ const RESIZED: Duration = Duration::from_millis(100);
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
 /// Restores the terminal; also from panics and signal threads.
-pub(in super::super) fn restore() {
+pub(crate) fn restore() {
     if IS_SHOWN.swap(false, SeqCst) {
         let mut leave = String::new();
         let _ = EndSynchronizedUpdate.write_ansi(&mut leave);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ringmem::streaming::{FileSource, Source};
 
-use super::{Failure, Outcome, counted, failed, opened, output, shown, size};
+use crate::{Failure, Outcome, counted, failed, opened, output, shown, size};
 use document::Document;
 
 pub(super) const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
   ringmem view memory.json --format pytorch > memory.pickle";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// A snapshot written by `ringmem::snapshot` or by `ringmem replay --snapshot`
     snapshot: PathBuf,
     /// Write to this file instead of standard output

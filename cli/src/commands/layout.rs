@@ -7,8 +7,8 @@ use ringmem::stream::Module;
 use ringmem::streaming::{FileSource, Source};
 use ringmem::{Abi, Image, describe};
 
-use super::selection::Choice;
-use super::{Failure, Outcome, failed, shown};
+use crate::selection::Choice;
+use crate::{Failure, Outcome, failed, shown};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -17,7 +17,7 @@ Examples:
   ringmem layout --check ringmem.h";
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Print only this struct
     name: Option<String>,
     /// Output format
