@@ -15,8 +15,8 @@
 
 mod batch;
 mod each;
-mod rings;
 pub(crate) mod run;
+mod warp_rings;
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -31,7 +31,7 @@ use crate::probe::Pairs;
 
 pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
-use rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
+use warp_rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
 
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
 pub const ACCOUNT_ROUNDS: u64 = 128;

@@ -13,7 +13,7 @@ use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, Word};
 use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape, until};
-use crate::warp::on_a_warp;
+use crate::simulated_warp::on_a_warp;
 
 const OUTPUT: u64 = 128;
 

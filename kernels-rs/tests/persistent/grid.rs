@@ -7,7 +7,7 @@ use ringmem_layouts::kernel::DevicePointer;
 
 use crate::machine::{run_image, unmapped};
 use crate::memory::{Bytes, Device};
-use crate::warp::{Lane, on_a_warp};
+use crate::simulated_warp::{Lane, on_a_warp};
 
 const MARGIN: usize = 64;
 

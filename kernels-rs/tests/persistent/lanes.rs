@@ -15,8 +15,8 @@ use crate::histogram::{Ground, noise, slow};
 use crate::memory::{Bytes, Device};
 use crate::reduce::{slow as reduced, words};
 use crate::rig::{Rig, Shape};
+use crate::simulated_warp::{Lane, WIDTH, on_a_warp, with_a_warp};
 use crate::transform::bytes;
-use crate::warp::{Lane, WIDTH, on_a_warp, with_a_warp};
 
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
     // SAFETY: the rig outlives it and is the only peer.

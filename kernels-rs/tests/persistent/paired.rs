@@ -15,8 +15,8 @@ use ringmem_layouts::{Host, HostWord};
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
+use crate::simulated_warp::{Lane, with_a_warp};
 use crate::slots::suite;
-use crate::warp::{Lane, with_a_warp};
 
 const WORDS: u64 = 16;
 

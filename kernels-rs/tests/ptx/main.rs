@@ -29,6 +29,8 @@ mod reader;
 mod reduce;
 #[path = "../persistent/rig.rs"]
 mod rig;
+#[path = "../persistent/simulated_warp.rs"]
+mod simulated_warp;
 #[path = "../persistent/slots.rs"]
 mod slots;
 #[path = "../persistent/split.rs"]
@@ -40,5 +42,3 @@ mod traced;
 #[path = "../persistent/transform.rs"]
 mod transform;
 mod twins;
-#[path = "../persistent/warp.rs"]
-mod warp;

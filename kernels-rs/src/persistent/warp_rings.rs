@@ -1,3 +1,19 @@
+//! How the lanes of a warp pop messages and push answers together: a type for each kind of ring.
+//!
+//! Every lane holds an equal copy of both ends and calls every method, in the same order. A round is:
+//!
+//! 1. [`take`](Rings::take): the lanes agree on a number of messages that have arrived and for whose answers there are slots, and all see the messages.
+//! 2. [`answer`](Rings::answer): the lanes divide the messages, and read and write slots in place. [`prepare`](Rings::prepare) follows.
+//! 3. A barrier: no lane accesses the slots any more.
+//! 4. [`publish`](Rings::publish): every lane advances its copies, and lane 0 makes the answers visible and the input's slots free.
+//!
+//! | type | rings | `take` | what publishes the answers |
+//! |---|---|---|---|
+//! | [`Indexed`] | SPSC | lane 0 polls both indices and broadcasts them | lane 0 stores both indices |
+//! | [`Flagged`] | SPSC with a flag in each slot | each lane polls the flags of its slots; a ballot counts those present from the first on | the lanes set all flags but the first before the barrier, lane 0 the first after it |
+//! | [`Paired`] | SPSC with a flag in each word | each lane polls the words that it moves; a ballot, as above | each lane's stores publish themselves, before the barrier |
+//! | [`Aggregated`] | an input ring per group, an output ring for all groups | lane 0 polls the input's index, and reserves slots by one read-modify-write in device memory | lane 0, once all earlier reservations are published |
+
 mod aggregated;
 mod flagged;
 mod indexed;

@@ -1,3 +1,5 @@
+//! SPSC rings that the lanes of a warp use together. Lane 0 alone polls and publishes indices; all lanes read and write slots.
+
 use core::mem::ManuallyDrop;
 
 use ringmem_layouts::control::{Fault, RingHeaders};
