@@ -63,6 +63,7 @@ mod host_ring;
 mod metrics;
 mod options;
 mod pump;
+mod strategy;
 mod transport;
 
 use core::fmt;
@@ -74,7 +75,6 @@ use host_ring::HostRing;
 
 use crate::backend::{Backend, Ticket};
 use crate::dump::Indices;
-use crate::ring::RingFlags;
 use crate::ring::spsc::{Consumer, Producer};
 use crate::stream::Pending;
 use crate::{Host, MemoryVisibility, Result, RingMessage};
@@ -82,9 +82,10 @@ use crate::{Host, MemoryVisibility, Result, RingMessage};
 pub use device_ring::RingAddresses;
 pub use ends::{BatchReceiver, BatchSender, Receiver, Sender};
 pub use metrics::Metrics;
-pub use options::{Options, Placement, TransferStrategy};
+pub use options::{Options, Placement};
 pub(crate) use pump::MOST_FAILURES;
 pub use pump::{Pump, Stopped};
+pub use strategy::TransferStrategy;
 
 /// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
 ///
@@ -146,8 +147,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let visibility = MemoryVisibility::detect(backend, device)?.visibility;
         let capabilities = backend.capabilities(device)?;
         let placement = placement.unwrap_or([Placement::default_for(strategy, visibility, &capabilities); 2]);
-        strategy.check(visibility, &placement, capabilities.system_scope)?;
-        let kind = if strategy == TransferStrategy::Flagged { RingFlags::FLAGGED } else { RingFlags::SPSC };
+        options::check(strategy, visibility, &placement, capabilities.system_scope)?;
+        let kind = strategy.ring_kind();
         let input = Arc::new(HostRing::new::<I>(backend, device, kind, capacity[0], start)?);
         let output = Arc::new(HostRing::new::<O>(backend, device, kind, capacity[1], start)?);
         // SAFETY: once for each ring; the other end is the bridge's or the kernel's.

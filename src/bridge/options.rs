@@ -1,84 +1,8 @@
-//! What a user chooses for a bridge: how messages move, where the kernel's rings lie, and their capacity.
+//! What a user chooses for a bridge: the [strategy](TransferStrategy), where the kernel's rings lie, and their capacity.
 
+use super::strategy::TransferStrategy;
 use crate::backend::{Capabilities, MemoryLocation};
 use crate::{Error, MemoryVisibility, Result};
-
-/// How a [`RingBufferBridge`](super::RingBufferBridge) moves messages.
-///
-/// ```
-/// use ringmem::MemoryVisibility;
-/// use ringmem::backend::Backend;
-/// use ringmem::backend::host::HostBackend;
-/// use ringmem::bridge::TransferStrategy;
-///
-/// let backend = HostBackend::builder().build()?;
-/// let visibility = MemoryVisibility::detect(&backend, 0)?.visibility;
-/// let strategy = TransferStrategy::for_device(visibility, &backend.capabilities(0)?);
-/// println!("{}", strategy.name());
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TransferStrategy {
-    /// Copies and waits. To pinned memory, the calling thread copies.
-    Sync,
-    /// Queues copies and the index store on an internal stream. The next flush notices their completion.
-    Async,
-    /// Copies nothing: host and kernel map one ring.
-    Unified,
-    /// As [`Unified`](Self::Unified), with a [flag in each slot](crate::ring::flagged) instead of an index: one bus read less. The kernel must
-    /// support it.
-    Flagged,
-    /// As [`Async`](Self::Async), but polls an index at most once per interval.
-    DmaPolling {
-        /// Microseconds; up to 64 times that while the index stands still.
-        poll_interval_us: u32,
-    },
-}
-
-impl TransferStrategy {
-    /// Returns the default for a device's memory visibility: `Unified` for `SystemScope` if the device maps pinned memory; `DmaPolling` every 50 us
-    /// for `ExplicitDma`, since each poll is a copy; else `Async`.
-    #[must_use]
-    pub const fn for_device(visibility: MemoryVisibility, capabilities: &Capabilities) -> Self {
-        match visibility {
-            MemoryVisibility::SystemScope if capabilities.system_scope => Self::Unified,
-            MemoryVisibility::SystemScope | MemoryVisibility::DeviceScope => Self::Async,
-            MemoryVisibility::ExplicitDma => Self::DmaPolling { poll_interval_us: 50 },
-        }
-    }
-
-    #[must_use]
-    pub(crate) const fn shares(self) -> bool {
-        matches!(self, Self::Unified | Self::Flagged)
-    }
-
-    pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
-        let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
-        let what = match self {
-            _ if self.shares() && visibility == MemoryVisibility::ExplicitDma => {
-                "a ring that both sides share (`Unified`, `Flagged`), under the visibility `ExplicitDma`"
-            }
-            _ if self.shares() && *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
-            _ if !system_scope && placement.iter().any(is_pinned) => {
-                "a ring in pinned memory, on a device that does not see the host's stores while a kernel runs"
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::Unsupported { what })
-    }
-
-    /// Returns its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-            Self::Unified => "unified",
-            Self::Flagged => "flagged",
-            Self::DmaPolling { .. } => "dma-polling",
-        }
-    }
-}
 
 /// The memory of a kernel's ring.
 ///
@@ -155,4 +79,25 @@ impl Options {
     pub const fn new(strategy: TransferStrategy) -> Self {
         Self { strategy, placement: None, capacity: [1024; 2], start: 0 }
     }
+}
+
+/// Refuses combinations that cannot work.
+pub(super) fn check(
+    strategy: TransferStrategy,
+    visibility: MemoryVisibility,
+    placement: &[Placement; 2],
+    system_scope: bool,
+) -> Result<()> {
+    let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
+    let what = match strategy {
+        _ if strategy.shares() && visibility == MemoryVisibility::ExplicitDma => {
+            "a ring that both sides share (`Unified`, `Flagged`), under the visibility `ExplicitDma`"
+        }
+        _ if strategy.shares() && *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
+        _ if !system_scope && placement.iter().any(is_pinned) => {
+            "a ring in pinned memory, on a device that does not see the host's stores while a kernel runs"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Unsupported { what })
 }

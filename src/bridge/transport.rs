@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use super::device_ring::IndexWord;
 use super::metrics::Counts;
-use super::options::TransferStrategy;
+use super::strategy::TransferStrategy;
 use crate::backend::{Address, Backend, Copy, MemoryLocation, StreamId, Ticket};
 use crate::memory::Pages;
 use crate::stream::Stream;
@@ -100,13 +100,14 @@ impl Transport {
         mapped: impl FnOnce() -> Result<Option<Mapped>>,
     ) -> Result<Self> {
         let staging = Pages::new(backend, device, MemoryLocation::Pinned, BLOCKING_READ + size_of::<u64>() as u64)?;
-        let pace = match strategy {
-            TransferStrategy::DmaPolling { poll_interval_us } => Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))),
-            _ => None,
-        };
+        let queued = |pace| Ok::<_, crate::Error>(Kind::Queued { stream: Stream::new(backend, device)?, pace, polling: None });
         let kind = match strategy {
             TransferStrategy::Sync => mapped()?.map_or(Kind::Blocking, Kind::Mapped),
-            _ => Kind::Queued { stream: Stream::new(backend, device)?, pace, polling: None },
+            TransferStrategy::DmaPolling { poll_interval_us } => {
+                queued(Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))))?
+            }
+            // Shared rings are not moved, and have no transport.
+            TransferStrategy::Async | TransferStrategy::Unified | TransferStrategy::Flagged => queued(None)?,
         };
         Ok(Self { backend: Arc::clone(backend), kind, counts, staging, polls: [0; 2], last: None })
     }
