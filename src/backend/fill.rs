@@ -1,3 +1,12 @@
+//! Fills: of which elements one [`Fill`] of a backend suffices, and how others are spread by copies.
+//!
+//! 1. An element of 1, 2, 4 or 8 bytes, or one that repeats so many bytes, such as a `u128` of 0, is one fill ([`Fill::repeating`]).
+//! 2. Any other element, for example of 16 bytes, is copied from the host to the first place. Then copies on the device double the written part until all
+//!    elements have it ([`Address::doublings`]): 20 copies for a million elements.
+//!
+//! Two functions take these steps: `SliceMut::fill` (`src/memory/slice.rs`), which blocks, and `Stream::queue_fill` (`src/stream/transfer.rs`). Backends
+//! execute a [`Fill`]; for CUDA, see `src/backend/cuda/fill.rs`, which spreads patterns that the driver has no call for by the same doublings.
+
 use core::ptr::{self, NonNull};
 use core::slice;
 

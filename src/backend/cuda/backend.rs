@@ -11,6 +11,7 @@ use ringmem_layouts::{Abi, Image};
 
 use super::Inner;
 use super::driver::{self, Driver};
+use super::process;
 use super::queue::{Length, Queue};
 use crate::backend::counters::Counters;
 use crate::backend::host;
@@ -96,7 +97,7 @@ impl CudaBackend {
     /// Returns the counters; an operation counts once the backend sees it complete.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        if driver::is_forked() {
+        if process::is_forked() {
             return self.inner.counts.read();
         }
         for queue in self.inner.queues() {
@@ -133,7 +134,7 @@ impl CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        if !driver::is_forked() {
+        if !process::is_forked() {
             self.inner.close();
         }
     }
@@ -182,7 +183,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        if driver::is_forked() {
+        if process::is_forked() {
             return driver::check_callable("cuMemFree_v2");
         }
         self.inner.ranges.kill(block)?;
@@ -259,7 +260,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        if driver::is_forked() {
+        if process::is_forked() {
             return driver::check_callable("cuEventQuery").map(|()| true);
         }
         let inner = &self.inner;
@@ -293,7 +294,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn unload(&self, module: ModuleId) {
-        if driver::is_forked() {
+        if process::is_forked() {
             return;
         }
         self.inner.modules.remove(module);
@@ -309,7 +310,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
-        let beyond = beyond.filter(|_| !driver::is_forked());
+        let beyond = beyond.filter(|_| !process::is_forked());
         self.inner.deferred.keep(&self.inner, uses, beyond, value);
         self.inner.tidy();
         self.inner.start_watch();
@@ -324,18 +325,18 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        if driver::is_forked() {
+        if process::is_forked() {
             return;
         }
         self.inner.forget_timing(ticket);
     }
 
     fn defers_free(&self, block: &Block) -> bool {
-        !driver::is_forked() && self.inner.defers_free(block)
+        !process::is_forked() && self.inner.defers_free(block)
     }
 
     fn is_deferred(&self, block: &Block) -> bool {
-        if driver::is_forked() || self.inner.deferred.len() == 0 {
+        if process::is_forked() || self.inner.deferred.len() == 0 {
             return false;
         }
         self.inner.tidy();
@@ -344,7 +345,7 @@ unsafe impl Backend for CudaBackend {
 
     fn free_deferred(&self) {
         self.inner.tidy();
-        while !driver::is_forked() && self.inner.deferred.is_freeing() {
+        while !process::is_forked() && self.inner.deferred.is_freeing() {
             thread::yield_now();
         }
     }

@@ -37,10 +37,11 @@ use cudarc::driver::sys::{CUctx_st, CUdevice, CUdeviceptr, CUstream, CUstream_st
 use ringmem_layouts::ring::mpmc::SystemAtomics;
 
 use super::copy::Stager;
-use super::driver::{self, Calls, Driver, Handle, attribute, code, is_final};
+use super::driver::{Calls, Driver, Handle, attribute, code, is_final};
 use super::event::Events;
 use super::launch::Occupancy;
 use super::memory::{DriverPool, PinnedChunk, PinnedChunks};
+use super::process;
 use super::{CudaBackend, Inner, Settings};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
@@ -273,7 +274,7 @@ impl InternalStream {
 impl Drop for Device {
     /// Ignores errors of the driver: the release of the context frees everything.
     fn drop(&mut self) {
-        if self.is_leaked.load(Relaxed) || driver::is_forked() {
+        if self.is_leaked.load(Relaxed) || process::is_forked() {
             // The pool's drop would destroy it, which may wait for the kernel.
             core::mem::forget(self.pool.take());
             return;

@@ -8,18 +8,7 @@
 //!
 //! # A call
 //!
-//! Each method of [`Calls`] first checks the process, then calls the function, then converts the result code. At exit the driver may end before the last value
-//! of this crate; in a forked child its handles are invalid. A call then returns the driver's usual error instead of crashing or hanging:
-//!
-//! | process | `HOME` | `IS_ENDING` | result of a call |
-//! |---|---|---|---|
-//! | before [`Driver::load`] | unset | false | the driver's: only `cuInit` is called then |
-//! | that loaded the driver | this process | false | the driver's |
-//! | whose exit handlers run | this process | true | `CUDA_ERROR_DEINITIALIZED` |
-//! | forked after the load | the parent | false | `CUDA_ERROR_NOT_INITIALIZED` |
-//!
-//! `IS_ENDING` is set by an exit handler that is registered after `cuInit`: handlers run in reverse order of their registration, so it runs before the driver's.
-//! In a forked child a lock may be held by a thread that does not exist there. So an operation that takes a lock before its first call checks for a fork itself.
+//! Each method of [`Calls`] first checks the process (see `process.rs`), then calls the function, then converts the result code.
 //!
 //! # What a failure leaves
 //!
@@ -28,8 +17,6 @@
 
 use core::error::Error as _;
 use core::fmt;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::string::String;
 use std::sync::OnceLock;
@@ -38,7 +25,7 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUresult, CUstream};
 use libloading::Library;
 
-use crate::sys::fork::Process;
+use super::process;
 use crate::{Error, Result};
 
 #[cfg(windows)]
@@ -126,7 +113,7 @@ impl Driver {
         let mut version = 0;
         // SAFETY: the call takes no pointer.
         unsafe { calls.cuInit(0) }?;
-        register_process();
+        process::register();
         // SAFETY: the call writes one integer, to a local variable.
         unsafe { calls.cuDriverGetVersion(&raw mut version) }?;
         Ok(Self { version: version.try_into().unwrap_or(0), calls })
@@ -564,29 +551,9 @@ const fn name(code: u32) -> &'static str {
     }
 }
 
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
-static HOME: OnceLock<Process> = OnceLock::new();
-
-unsafe extern "C" {
-    safe fn atexit(callback: extern "C" fn()) -> c_int;
-}
-
-extern "C" fn ending() {
-    IS_ENDING.store(true, Relaxed);
-}
-
-/// Called after `cuInit`, because exit handlers run in reverse order.
-fn register_process() {
-    HOME.get_or_init(|| {
-        // If this fails, calls at exit get the driver's own error.
-        atexit(ending);
-        Process::this()
-    });
-}
-
-/// Fails, with the driver's usual error, in a process that must not call the driver.
+/// Fails, with the driver's usual error, in a [process](super::process) that must not call the driver.
 pub(super) fn check_callable(call: &'static str) -> Result<()> {
-    if IS_ENDING.load(Relaxed) {
+    if process::is_ending() {
         return checked(call, code::DEINITIALIZED);
     }
     check_not_forked(call)
@@ -594,11 +561,7 @@ pub(super) fn check_callable(call: &'static str) -> Result<()> {
 
 /// Like [`check_callable`], for an operation that takes a lock before its first call.
 pub(super) fn check_not_forked(call: &'static str) -> Result<()> {
-    if is_forked() { checked(call, code::NOT_INITIALIZED) } else { Ok(()) }
-}
-
-pub(super) fn is_forked() -> bool {
-    HOME.get().is_some_and(|home| !home.is_this())
+    if process::is_forked() { checked(call, code::NOT_INITIALIZED) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use foldhash::fast::RandomState;
 use super::Inner;
 use super::device::Device;
 use super::driver::{self, Calls, Handle, code};
+use super::process;
 use super::queue::Length;
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
@@ -105,7 +106,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if !driver::is_forked() {
+        if !process::is_forked() {
             self.home.idle().push(self.handle);
         }
     }

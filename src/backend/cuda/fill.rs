@@ -1,5 +1,5 @@
-//! Fills with an element of 1, 2, 4 or 8 bytes. A larger element, for example of 16 bytes, is a copy and then copies on the device: see
-//! `src/backend/fill.rs`, with the schedule that this file uses too.
+//! A fill with an element of 1, 2, 4 or 8 bytes on CUDA. Larger elements arrive here only if they repeat so many bytes; for others, for example of 16 bytes,
+//! see `src/backend/fill.rs`, whose doublings this file uses too.
 //!
 //! | memory | pattern | calls |
 //! |---|---|---|

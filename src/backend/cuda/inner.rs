@@ -56,6 +56,7 @@ use super::event::TimingEvents;
 use super::launch::{Launching, Modules};
 use super::lookup::{CachedTable, Ranges};
 use super::memory::Owner;
+use super::process;
 use super::queue::Queue;
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
@@ -147,7 +148,7 @@ impl Inner {
 
     /// Returns a stream that is open, or closed with incomplete work.
     pub fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
-        if driver::is_forked() {
+        if process::is_forked() {
             return None;
         }
         self.streams.get(id)
@@ -155,7 +156,7 @@ impl Inner {
 
     /// Like [`listed`](Self::listed), and also a complete stream with unreported failures.
     pub fn listed_or_ended(&self, id: StreamId) -> Option<Arc<Queue>> {
-        self.listed(id).or_else(|| (!driver::is_forked()).then(|| self.ended.get(id)).flatten())
+        self.listed(id).or_else(|| (!process::is_forked()).then(|| self.ended.get(id)).flatten())
     }
 
     /// Like [`listed`](Self::listed), for a new operation.
@@ -194,7 +195,7 @@ impl Inner {
 
     /// Removes complete streams, then drains pending frees.
     pub fn tidy(&self) {
-        if driver::is_forked() {
+        if process::is_forked() {
             return;
         }
         if self.closing.load(Relaxed) > 0 {

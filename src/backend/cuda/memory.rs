@@ -34,6 +34,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUmemPoolHandle_st, CUstream};
 use super::copy::CompletionCount;
 use super::device::{Device, LARGEST_ALIGN};
 use super::driver::{self, Access, Calls, Handle, Properties, code};
+use super::process;
 use super::queue::Length;
 use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
@@ -508,7 +509,7 @@ impl PinnedChunk {
 
 impl Drop for PinnedChunk {
     fn drop(&mut self) {
-        if !driver::is_forked() {
+        if !process::is_forked() {
             self.home.chunks().idle.push(self.place);
         }
     }

@@ -36,6 +36,7 @@ mod interop;
 mod launch;
 mod lookup;
 mod memory;
+mod process;
 mod queue;
 
 pub use cudarc;

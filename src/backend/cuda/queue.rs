@@ -56,10 +56,11 @@ use cudarc::driver::sys::{CUstream, CUstream_st};
 use super::Inner;
 use super::copy::{CompletionCount, Stager, drain_stores};
 use super::device::{Bound, Device, TRIES};
-use super::driver::{self, Handle, checked, code, is_final};
+use super::driver::{Handle, checked, code, is_final};
 use super::event::Event;
 use super::lookup::{Cached, ThreadCache};
 use super::memory::PinnedChunk;
+use super::process;
 use crate::backend::counters::Counts;
 use crate::backend::failures::{Failures, HasUnreported};
 use crate::backend::{StreamId, Ticket};
@@ -105,7 +106,7 @@ pub(super) struct Kept(ManuallyDrop<Box<dyn Send + Sync>>);
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if !driver::is_forked() {
+        if !process::is_forked() {
             // SAFETY: the value is dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
