@@ -18,8 +18,10 @@
 //! # The counter
 //!
 //! `TAINTED` counts the ranges of all tables of the process. It is changed under a table's lock and read without it: a reader that sees zero skips the table.
-//! This is sound because whoever reads bytes is ordered after the operation that failed to write them, by a wait or by a stream, and so sees its count.
+//! This is sound because a reader of bytes is ordered after the operation that failed to write them, by a wait or by a stream, and so sees its count; and
+//! because the counter is never below the number of ranges: it grows before a range is replaced or split, and shrinks afterwards.
 
+use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::{Address, Ticket};
+use crate::sys::panic::both;
 use crate::{Error, Result};
 
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
@@ -140,13 +143,16 @@ impl Taints {
         Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
     }
 
-    /// Taints bytes that an operation failed to write.
+    /// Taints bytes that an operation failed to write. It does not check for reuse: ask [`is_of_previous_owner`](Self::is_of_previous_owner) first.
     #[cold]
     pub fn add(&self, address: Address, bytes: u64, failed: Ticket, error: &Error) {
         let (start, cause) = (address.get(), Cause::of(failed, error));
         let mut ranges = self.ranges();
+        // Counted first: a range that this one replaces, perhaps the only one, must not bring the counter to zero meanwhile.
+        TAINTED.fetch_add(1, Relaxed);
         cut(&mut ranges, start, start.saturating_add(bytes));
         insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
+        TAINTED.fetch_sub(1, Relaxed);
     }
 
     /// Marks bytes as valid: written, or with a new owner.
@@ -162,21 +168,30 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// If the copy succeeds, taints move with it.
+    /// If the copy succeeds, taints move with it; after an error or a panic they stay. `to` is untainted and does not overlap `from`. Nothing else uses or
+    /// taints these bytes meanwhile.
     pub(crate) fn carry<T>(&self, from: Address, to: Address, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();
         }
         let (from, to) = (from.get(), to.get());
         let taken = cut(&mut self.ranges(), from, from.saturating_add(bytes));
-        let outcome = copy();
-        let base = if outcome.is_ok() { to } else { from };
-        let mut ranges = self.ranges();
-        for (start, Tainted { end, cause }) in taken {
-            let [start, end] = [start, end].map(|address| base + (address - from));
-            insert(&mut ranges, start, Tainted { end, cause });
-        }
-        outcome
+        let outcome = Cell::new(None);
+        both(
+            || outcome.set(Some(copy())),
+            |_| {
+                let outcome = outcome.take();
+                let base = if let Some(Ok(_)) = outcome { to } else { from };
+                let mut ranges = self.ranges();
+                for (start, Tainted { end, cause }) in taken {
+                    let [start, end] = [start, end].map(|address| base + (address - from));
+                    insert(&mut ranges, start, Tainted { end, cause });
+                }
+                drop(ranges);
+                outcome
+            },
+        )
+        .unwrap_or_else(|| unreachable!("a panic of the copy goes on"))
     }
 
     fn reused(&self) -> MutexGuard<'_, Vec<Reused>> {
@@ -207,11 +222,12 @@ fn cut(ranges: &mut BTreeMap<u64, Tainted>, start: u64, end: u64) -> Vec<(u64, T
     let mut taken = Vec::with_capacity(firsts.len());
     for first in firsts {
         let Some(tainted) = ranges.remove(&first) else { continue };
-        TAINTED.fetch_sub(1, Relaxed);
         let part = |from: u64, to: u64| (from, Tainted { end: to, cause: tainted.cause.clone() });
         for (first, rest) in [part(first, tainted.end.min(start)), part(first.max(end), tainted.end)] {
             insert(ranges, first, rest);
         }
+        // After the rests: a reader of them must not see zero meanwhile.
+        TAINTED.fetch_sub(1, Relaxed);
         taken.push(part(first.max(start), tainted.end.min(end)));
     }
     taken
@@ -234,6 +250,42 @@ mod tests {
             Err(Error::Tainted { number, .. }) => number,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Another thread changes other bytes of the table's only range meanwhile.
+    fn a_tainted_byte_stays_tainted_beside(change: impl Fn(&Taints) + Sync) {
+        let taints = Taints::late();
+        let failed = Ticket { stream: StreamId::next(), number: 1 };
+        taints.add(at(0), 100, failed, &Error::Closed { what: "stream" });
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..100_000).for_each(|_| change(&taints));
+                is_over.store(true, Relaxed);
+            });
+            while !is_over.load(Relaxed) {
+                assert!(taints.check(at(50), 1).is_err(), "a byte that no operation wrote");
+            }
+        });
+    }
+
+    #[test]
+    fn bytes_stay_tainted_while_others_of_their_range_become_valid() {
+        let failed = Ticket { stream: StreamId::next(), number: 2 };
+        a_tainted_byte_stays_tainted_beside(|taints| {
+            taints.remove(at(0), 10);
+            taints.add(at(0), 100, failed, &Error::Closed { what: "stream" });
+        });
+    }
+
+    #[test]
+    fn a_panicked_carry_leaves_the_source_tainted() {
+        let taints = Taints::late();
+        let failed = Ticket { stream: StreamId::next(), number: 1 };
+        taints.add(at(1000), 8, failed, &Error::Closed { what: "stream" });
+        let carried = crate::sys::panic::caught(|| taints.carry::<()>(at(1000), at(2000), 8, || panic!("a copy")));
+        assert!(carried.is_none());
+        assert!(taints.check(at(1000), 8).is_err() && taints.check(at(2000), 8).is_ok());
     }
 
     proptest::proptest! {
