@@ -1,3 +1,6 @@
+use std::sync::Barrier;
+use std::thread;
+
 use ringmem::Error;
 use ringmem::backend::{Backend, Launch, ModuleId, StreamId, Ticket};
 use ringmem::memory::{Buffer, Device};
@@ -11,6 +14,24 @@ fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u6
 }
 
 alone! {
+    fn threads_that_load_one_image_at_a_time_load_it_once() {
+        let double = Double::new();
+        for _ in 0..20 {
+            let backend = rig::open();
+            double.reset();
+            let together = Barrier::new(4);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        together.wait();
+                        backend.load(&IMAGE, &ABI).expect("our ABI")
+                    });
+                }
+            });
+            assert_eq!(double.calls("cuModuleLoadDataEx"), 1);
+        }
+    }
+
     fn cached_kernels_are_found_by_module_and_name_until_unload() {
         let (backend, other) = (rig::open(), rig::open());
         let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");

@@ -357,6 +357,26 @@ alone! {
         }
     }
 
+    fn a_failed_query_behind_a_kernel_completes_the_operations_before_it() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let room = |bytes| Buffer::<u8, _>::new(Device::new(&backend, 0), bytes).expect("room");
+        let (before, behind) = (room(100), room(1 << 20));
+        let (_before, first) = (stream.fill(before, .., 1).expect("a fill").detach(), Ticket { stream: stream.id(), number: 1 });
+        let held = Held::on(&stream);
+        // Long enough to have an event of its own.
+        let behind = stream.fill(behind, .., 1).expect("a fill");
+        double.reset();
+        double.fail("cuEventQuery", 2, 999);
+        let is_first_complete = backend.wait(first, Some(LIMIT));
+        let is_kernel_complete = backend.is_complete(Ticket { number: 2, ..first });
+        drop(held);
+        behind.wait().expect("the kernel has ended");
+        assert!(is_first_complete.expect("the driver answers again"), "nothing before the kernel is left");
+        assert!(!is_kernel_complete, "the kernel runs");
+        assert!(double.calls("cuEventQuery") >= 2, "the events before and behind the kernel were polled");
+    }
+
     fn a_closed_stream_is_complete_and_accepts_nothing() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");

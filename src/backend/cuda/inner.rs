@@ -19,8 +19,9 @@
 //! |---|---|---|---|
 //! | open | listed | - | - |
 //! | closed, with incomplete work | listed, so that tickets can be waited for | counted | - |
-//! | complete | - | - | listed while failures are unreported, at most 64 streams |
+//! | closed, complete | - | - | listed while failures are unreported, at most 64 streams |
 //!
+//! A stream is counted in `closing` after its queue is closed; if it is removed before, `closing` wraps below 0 for a moment.
 //! [`tidy`](Inner::tidy) moves complete streams on, if `closing` is not 0. It adds a stream to `ended` while the lock of `streams` is held: a waiter finds it in
 //! one of the two. A ticket of a stream in neither is complete.
 //!
@@ -31,11 +32,14 @@
 //! `Device::occupancy`, an image's `loading` → `launching` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
 //! lists of a device.
 //!
+//! `opening` and the list in `modules` are taken with none of these held. `opening` is held while a device is opened, the list while nothing else is taken. The
+//! thread in `watch` is started and joined under its own lock; it takes the others itself, so a caller may hold none that it needs.
+//!
 //! No lock is held while a value of the caller is dropped: its drop may call this backend.
 //!
 //! # Closing
 //!
-//! [`close`](Inner::close) waits for the kernels for [`CLOSE_TIMEOUT`], and then for other work. If that succeeds, modules, timed events and then devices are
+//! [`close`](Inner::close) waits for the kernels of one stream after another, for [`CLOSE_TIMEOUT`] each, and then for other work. If that succeeds, modules, timed events and then devices are
 //! released. Else they are leaked, because releasing them would wait for the kernel, and pending frees are leaked with them.
 
 use core::mem::{self, ManuallyDrop};
@@ -175,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// An unlisted stream has executed everything.
+    /// An unlisted stream has executed everything. In a forked child every ticket is complete.
     pub fn is_complete(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.is_complete(ticket.number))
     }

@@ -65,8 +65,8 @@ const WARP: u32 = 32;
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
 
-/// Images by module number. An image that is loaded again is found in `images`, and gets a further number. INVARIANT: an image in `images` stays loaded until the backend ends,
-/// also without a number.
+/// Images by module number. An image that is loaded again is found in `images`, and gets a further number. INVARIANT: what an image in `images` has loaded stays
+/// loaded until the backend ends, also without a number. An image that failed to load is listed, with nothing loaded.
 #[derive(Default)]
 pub(super) struct Modules {
     images: Mutex<Vec<Arc<LoadedImage>>>,
@@ -76,6 +76,18 @@ pub(super) struct Modules {
 impl Modules {
     pub fn remove(&self, module: ModuleId) {
         self.by_id.remove(module);
+    }
+
+    /// Finds the image, or lists it: threads that load one image at the same time get one entry.
+    fn of(&self, image: &Image, devices: u32) -> Arc<LoadedImage> {
+        let mut images = self.images();
+        if let Some(known) = images.iter().find(|known| is_same(&known.image, image)) {
+            return Arc::clone(known);
+        }
+        let per_device = (0..devices).map(|_| OnceLock::new()).collect();
+        let listed = Arc::new(LoadedImage { image: *image, per_device, loading: Mutex::default() });
+        images.push(Arc::clone(&listed));
+        listed
     }
 
     fn images(&self) -> MutexGuard<'_, Vec<Arc<LoadedImage>>> {
@@ -115,18 +127,11 @@ impl Inner {
         if image.abi.hash != expected.hash {
             return Err(Error::Abi { expected: *expected, got: image.abi });
         }
-        let known = self.modules.images().iter().find(|loaded| is_same(&loaded.image, image)).cloned();
-        let loaded = match known {
-            Some(loaded) => loaded,
-            None => {
-                let per_device = (0..self.devices()).map(|_| OnceLock::new()).collect();
-                let loaded = Arc::new(LoadedImage { image: *image, per_device, loading: Mutex::default() });
-                let first = (0..self.devices()).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
-                loaded.on(self, self.device(first)?)?;
-                self.modules.images().push(Arc::clone(&loaded));
-                loaded
-            }
-        };
+        let loaded = self.modules.of(image, self.devices());
+        if !loaded.is_on_any_device() {
+            let first = (0..self.devices()).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
+            loaded.on(self, self.device(first)?)?;
+        }
         let id = ModuleId::next();
         self.modules.by_id.insert(id, loaded);
         Ok(id)
@@ -257,6 +262,11 @@ fn is_same(one: &Image, other: &Image) -> bool {
 }
 
 impl LoadedImage {
+    fn is_on_any_device(&self) -> bool {
+        self.per_device.iter().any(|on_device| on_device.get().is_some())
+    }
+
+    /// Loads it on the device, if it is not loaded there.
     fn on(&self, backend: &Inner, device: &Device) -> Result<&DeviceModule> {
         let Some(place) = self.per_device.get(device.ordinal as usize) else {
             return Err(Error::NoDevice { asked: device.ordinal, devices: self.per_device.len() as u32 });

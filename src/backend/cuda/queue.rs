@@ -34,7 +34,7 @@
 //!
 //! # What failures leave
 //!
-//! A failed query leaves everything incomplete, and is repeated; after [`TRIES`] in a row waiters get the error (`no_answer`). A final error (`is_final`) means
+//! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A final error (`is_final`) means
 //! that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped, and pending frees are counted,
 //! because the memory is gone with the context. Other completions are not counted: the operations have not happened.
 
@@ -325,7 +325,7 @@ impl Queue {
             state.last
         };
         if !self.may_be_unbounded() {
-            self.wait_for(last, None);
+            let _ = self.wait_for(last, None);
         }
         let _bound = self.device.bind();
         let mut state = self.state();
@@ -425,11 +425,11 @@ impl Queue {
     }
 
     pub fn kernels_end_within(&self, timeout: Duration) -> bool {
-        self.wait_for(self.last_launch.load(Acquire), Some(timeout))
+        self.wait_for(self.last_launch.load(Acquire), Some(timeout)).unwrap_or(false)
     }
 
     pub fn wait_for_all(&self) -> bool {
-        self.wait_for(self.last(), None)
+        self.wait_for(self.last(), None).unwrap_or(false)
     }
 
     pub fn may_be_unbounded(&self) -> bool {
@@ -445,8 +445,8 @@ impl Queue {
     /// True if the number completes within `timeout`, or its unreported failure; with `up_to`, the first. A broken context's error is
     /// always returned.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
-        if !self.wait_for(number, timeout) {
-            return self.check_answers().map(|()| false);
+        if !self.wait_for(number, timeout)? {
+            return Ok(false);
         }
         self.report(if up_to { 0 } else { number }, number).map(|()| true)
     }
@@ -457,9 +457,7 @@ impl Queue {
 
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
-        if !self.wait_for(last, None) {
-            return self.check_answers();
-        }
+        self.wait_for(last, None)?;
         self.report(0, last)
     }
 
@@ -475,28 +473,28 @@ impl Queue {
         state.check_context(last)
     }
 
-    fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
+    /// True if the number is complete within `timeout`, false after it, or the driver's error if it does not answer. The error is the one that was seen: the
+    /// driver may answer another thread right after it.
+    fn wait_for(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         if self.is_complete(number) {
-            return true;
+            return Ok(true);
         }
         if timeout == Some(Duration::ZERO) {
-            return false;
+            return self.check_answers().map(|()| false);
         }
         let begun = Instant::now();
         let mut waited = Duration::ZERO;
         for polls in 1_u64.. {
             if self.is_complete(number) {
-                return true;
+                return Ok(true);
             }
             if polls.is_multiple_of(POLLS_PER_CLOCK) || waited >= POLL_TIME {
                 waited = begun.elapsed();
-                if self.check_answers().is_err() {
-                    return false;
-                }
+                self.check_answers()?;
             }
             let left = timeout.map(|timeout| timeout.saturating_sub(waited));
             if left == Some(Duration::ZERO) {
-                return false;
+                return self.check_answers().map(|()| false);
             }
             match Pause::after(polls, waited) {
                 Pause::Spin => core::hint::spin_loop(),
@@ -512,12 +510,12 @@ impl Queue {
                 },
             }
         }
-        true
+        Ok(true)
     }
 
     /// Takes out complete events, oldest first, and completes what they cover.
     fn poll_events(&self, state: &mut State) -> Result<()> {
-        let mut over = None;
+        let (mut over, mut outcome) = (None, Ok(()));
         while let Some((number, event)) = state.events.front() {
             match event.is_complete() {
                 Ok(true) => {
@@ -528,13 +526,17 @@ impl Queue {
                     state.idle.extend(own.filter(|_| state.idle.len() < MAX_IDLE_EVENTS));
                 }
                 Ok(false) => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
             }
         }
+        // Also before an error: the events that were taken out are the only ones that tell of these numbers. A later event may be one of a kernel.
         if let Some(number) = over {
             self.complete_up_to(state, number);
         }
-        Ok(())
+        outcome
     }
 
     /// Counts, returns resources, then publishes the number.
