@@ -117,6 +117,8 @@ struct Hidden {
     mask: u8,
     lane: Lane,
     step: u32,
+    /// One of the stores is relaxed at system scope, and so becomes visible at any time.
+    is_delayed: bool,
 }
 
 /// A saved clock, and the scope and block within which it orders.
@@ -170,6 +172,7 @@ pub struct Memory {
     pub poison: Option<u8>,
     /// Values stored to words, by host address.
     pub recorded: Map<u64, Vec<u64>>,
+    /// Granules with a store that [`tick`](Self::tick) may show; it may contain granules that are shown already.
     delayed: Vec<u64>,
     random: Random,
 }
@@ -441,8 +444,11 @@ impl Memory {
         let random = self.random.next();
         if random & 3 == 0 && !self.delayed.is_empty() {
             let number = self.delayed.swap_remove(random as usize / 4 % self.delayed.len());
-            let now = self.now();
-            self.show_granule(number, now);
+            // The store may be visible already, by a release; what is hidden then are later stores, which wait for a fence.
+            if self.hidden.get(&number).is_some_and(|hidden| hidden.is_delayed) {
+                let now = self.now();
+                self.show_granule(number, now);
+            }
         }
         Ok(())
     }
@@ -482,7 +488,9 @@ impl Memory {
             if kind == Action::Store && is_shared && !access.is_private && block == own && earlier.mask & record.mask != 0 {
                 mixed = Some(earlier.clone());
             }
-            let weaker = earlier.strength == record.strength || record.strength == Strength::Weak;
+            // An access at system scope is kept: a weaker store that follows is reported, whatever loads come between.
+            let weaker = earlier.strength == record.strength
+                || record.strength == Strength::Weak && earlier.strength != Strength::Strong(Scope::System);
             !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write()) && weaker)
         });
         if kind != Action::Store && record.strength != Strength::Weak {
@@ -640,10 +648,13 @@ impl Memory {
             self.show_granule(number, now);
             self.put(access, value, now);
         } else {
+            self.hide(order, access, value);
             if access.is_system() {
                 self.delayed.push(number);
+                if let Some(hidden) = self.hidden.get_mut(&number) {
+                    hidden.is_delayed = true;
+                }
             }
-            self.hide(order, access, value);
         }
         self.carry(order, access, value, None);
         Ok(())
@@ -706,7 +717,7 @@ impl Memory {
             self.show_granule(number, now);
         }
         let bits = spread(mask);
-        let hidden = self.hidden.entry(number).or_insert(Hidden { bytes: 0, mask: 0, lane: order.lane, step });
+        let hidden = self.hidden.entry(number).or_insert(Hidden { bytes: 0, mask: 0, lane: order.lane, step, is_delayed: false });
         hidden.bytes = hidden.bytes & !bits | value << shift & bits;
         hidden.mask |= mask;
     }

@@ -272,3 +272,33 @@ fn an_acquire_of_another_word_does_not_order_host_writes() {
         assert_eq!(ended(&wait.replace("[%rd1+520]", "[%rd1+512]"), seed), Ok(()));
     }
 }
+
+#[test]
+fn a_weak_store_to_a_word_of_system_scope_is_reported_whatever_loads_precede_it() {
+    let first = "ld.relaxed.sys.b64 %rd5, [%rd1];";
+    for between in ["", "ld.b64 %rd4, [%rd1];\n", "ld.relaxed.sys.b64 %rd4, [%rd1];\n", "ld.relaxed.gpu.b64 %rd4, [%rd1];\n"] {
+        let line = 1 + u32::from(!between.is_empty());
+        let body = format!("{first}\n{between}st.b64 [%rd1], 2;");
+        for seed in SEEDS {
+            let fault = run(&body, seed, 1).map(drop).expect_err(&body);
+            assert_eq!((fault.kind, fault.line), (Kind::Race, FIRST + line), "{between}: {fault}");
+        }
+    }
+}
+
+#[test]
+fn a_weak_store_beside_a_published_word_stays_hidden() {
+    // The host learns of the weak store by a word that carries no order.
+    let body = "st.relaxed.sys.b32 [%rd1], 1;\nfence.acq_rel.sys;\nst.relaxed.sys.b64 [%rd1+128], 1;\nst.b32 [%rd1+4], 2;\nst.relaxed.sys.b64 [%rd1+64], 1;\n\
+                $wait:\nld.relaxed.sys.b64 %rd4, [%rd1+512];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;";
+    for seed in 0..32 {
+        let memory = Memory::zeroed(256);
+        let ended = run_blocks(&image(body), &memory, seed, 1, 1, || {
+            assert!(memory.waits_for(8, 1) && memory.waits_for(16, 1));
+            let seen = memory.word(0);
+            memory.set(64, 1);
+            assert_eq!(seen, 1, "the weak store is visible without a fence, seed {seed}");
+        });
+        assert_eq!(ended[0], Ok(()));
+    }
+}
