@@ -1,16 +1,18 @@
 //! The loop of a persistent kernel.
 //!
-//! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state.
+//! 1. Every lane executes every line. In the loop, only lane 0 accesses shared words (in [paired](warp_rings::Paired) rings, each lane its own); the others hold
+//!    equal copies of the rings' state.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all`.
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
 //!    before the next round. Then, and with each timed batch, the heartbeat is stored.
 //! 4. Counters are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch.
+//!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch. A batch
+//!    whose answers could not be published stays counted as in flight.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving; while dry, again every [`TELEMETRY_NS`] until the host has popped all answers. A record while dry loads the host's index; others
 //!    have the output depth of the last poll.
-//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
-//!    the batches that are stored together stands for the others. A time is at most 4.29 s.
+//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the
+//!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
@@ -44,7 +46,7 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, heartbeat and telemetry, the host's only view of progress, are stored while there is work.
+    /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
     const ACCOUNTS: bool = true;
 
     /// Answers every message of a batch. Returns the number refused by this lane.
@@ -182,7 +184,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    // A kernel writes nothing after its epoch.
+    // A kernel that finds its epoch over stores nothing more. Until it reads the epoch again, it may store.
     let verdict = match leader && control.is_current() {
         true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
@@ -349,6 +351,7 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     leader: bool,
     last_command: u32,
     rounds: u64,
+    /// Messages in the stored counters: at most those in `times.counted`, which are at most those taken.
     settled: u64,
     last_account_ns: u64,
     refused: u64,

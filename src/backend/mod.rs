@@ -48,7 +48,8 @@ pub use ticket::{StreamId, Ticket, Uses};
 /// # Safety
 ///
 /// Blocks have the requested size and alignment, are initialised where the host reads them, overlap no live block, and are freed after
-/// their uses. Streams execute in order.
+/// their uses. Streams execute in order. Queries do not panic: [`is_complete`](Self::is_complete), [`is_deferred`](Self::is_deferred),
+/// [`defers_free`](Self::defers_free).
 ///
 /// ```
 /// use ringmem::backend::Backend;

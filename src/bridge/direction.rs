@@ -12,8 +12,9 @@
 //! | `seen` | the device ring's head as last polled: popped by the kernel | the device ring's tail as last polled: published by the kernel |
 //! | the device ring's index that the bridge writes | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! INVARIANT: towards the device, `seen` <= `end` <= `next` <= `seen` + capacity, and `next` is at most the sender's tail. Towards the host,
-//! `end` <= `next` <= `seen` <= `end` + capacity, and the kernel's head is at most `end`. (Indices are free-running: <= means "at most capacity behind".)
+//! INVARIANT: towards the device, `end` and `seen` are at most `next`; `next` is at most `end` + capacity, `seen` + capacity, and the sender's tail. `seen` may
+//! be ahead of `end`: the kernel can pop messages before the bridge finds their copies complete. Towards the host, `end` <= `next` <= `seen` <= `end` +
+//! capacity, and the kernel's head is at most `next`. (Indices are free-running: <= means "at most capacity behind".)
 //! A value of the kernel that breaks this is refused as corrupt and not stored, so that no copy leaves a ring.
 //!
 //! # A flush
@@ -22,7 +23,7 @@
 //! 2. Queued copies that are complete are passed on: their slots are released to the sender, or published to the receiver. In the same way, towards the
 //!    host, the kernel gets its slots back. Before that, neither may reuse them, since the copies may still read or write them.
 //! 3. The tail of the first ring is polled; without new messages, the flush ends.
-//! 4. If the known room does not suffice, the head of the second ring is polled: one copy per ring lap instead of one per flush.
+//! 4. If the known room does not suffice, the head of the second ring is polled, so once per lap of the ring instead of once per flush.
 //! 5. The copies and the store of the index begin. Blocking ones have arrived; queued ones become a [`Flight`], for a later step 2.
 //!
 //! # Failures
@@ -101,7 +102,7 @@ impl<E: HostEnd> Direction<E> {
         Ok(())
     }
 
-    /// Moves messages; returns their number. For a shared ring: makes the host's stores visible; returns the messages in the ring.
+    /// Moves messages; returns the number of those whose copies began, towards the device, or that arrived, towards the host. For a shared ring: makes the host's stores visible; returns the messages in the ring.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(transfer) = &mut self.transfer {
             return transfer.flush();

@@ -18,7 +18,8 @@
 //! If the system lacks such a call, the owner executes a full fence; both sides agree on that, see `barrier.rs`. If the call fails later,
 //! [`revoke`](BiasedLock::revoke) restores the bias and returns false: the cache stays out of reach.
 //!
-//! Only one revoker at a time: its caller holds a mutex, on which the owner waits for the restored bias.
+//! Only one revoker at a time: its caller holds a mutex, on which the owner waits for the restored bias. The lock has no guards: `Cache::own` and
+//! `Cache::ask` unlock and restore by guards, also after a panic.
 
 use ringmem_layouts::Word;
 
@@ -72,7 +73,7 @@ impl<W: Word> BiasedLock<W> {
         self.locked.load_acquire() == 0
     }
 
-    /// Revoker only.
+    /// Revoker only, once per [`revoke`](Self::revoke) that returned true.
     pub fn restore(&self) {
         // SYNC POINT: bias restored. Pairs with try_lock.
         self.revoked.store_release(0);

@@ -97,7 +97,7 @@ const DENSE: Duration = Duration::from_micros(100);
 /// flushed meanwhile, then up to `MOST_UNDATED - 1` frees after the pause have the time before it.
 #[derive(Default)]
 pub(super) struct Bin {
-    /// Oldest first.
+    /// Roughly oldest first: a removal within the bin moves the last entry into the gap, and entries of the central list are appended.
     // INVARIANT: the capacity is 0 or `most`, so pushes never reallocate.
     pub entries: Vec<Entry>,
     pub most: usize,
@@ -203,7 +203,8 @@ impl Bin {
     }
 
     /// Takes the older half out of a full bin: `list` takes entries without open uses from its beginning, and returns their number. Returns the
-    /// rest of the half. Half, so that a thread that only frees, or only allocates, does this once per half a bin.
+    /// rest of the half. Half, so that a thread that only frees spills once per half a bin. `list` shows the entries to other threads before they leave the
+    /// bin: the owner holds the cache's lock, so no flush sees them twice.
     pub fn spill(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
@@ -305,7 +306,7 @@ impl Cache {
         }
     }
 
-    /// On another thread. `None` if the bias cannot be revoked.
+    /// On any thread that is not inside [`own`](Self::own) of this cache, where it would wait for itself. `None` if the bias cannot be revoked.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {
@@ -410,7 +411,7 @@ pub(super) fn recent<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     with(pool, || None, f)
 }
 
-/// Returns this thread's cache of a pool, created on first use, and enters it in the recent table. `None` if the thread is ending.
+/// Returns this thread's cache of a pool, created on first use, and enters it in the recent table. `None` if the thread is ending or the pool is dropped.
 pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {
         // SAFETY: thread-local, without another reference: no call in here reenters.

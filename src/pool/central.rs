@@ -18,7 +18,7 @@
 //! moves blocks together; [`report`] reads the figures.
 //!
 //! 1. Lock order: `caches`, `ended`, a cache's own lock, then a central list's lock or `state`. No lock is held during a call of foreign code: the
-//!    upstream memory, the backend, the clock, the callback. Each of them may panic, and may use this pool.
+//!    upstream memory, the backend, the clock, the callback. Each of them may use this pool, and may panic, except for the backend's queries.
 //! 2. A waiting request must not miss memory. So a thread that holds memory on its stack counts in [`State::in_transit`], and every transfer counts
 //!    in `progress` before it ends; see [`reclaim`].
 //! 3. Reservations are made before the upstream allocation, so that [`State::reserved`] never exceeds the limit, and are released after the free.

@@ -5,7 +5,7 @@
 //!
 //! 1. *Take*: the first list that is not empty, of those whose parts all suffice, gives its newest part, in constant time. Only if those lists are
 //!    empty, the request's own list is searched in linear time: its parts are up to 1/32 smaller or larger. So a request fails only if no free part
-//!    suffices. But it may split a long part although one of its own list would have fitted. The rest of a longer part returns to the lists.
+//!    suffices, or if no part number is left. Deferred parts are not free. But it may split a long part although one of its own list would have fitted. The rest of a longer part returns to the lists.
 //! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken. A slab whose first part is free and whole is
 //!    empty.
 //! 3. *Deferred*: in a table too large for the CPU caches, both cost a cache miss per neighbour. So a freed part waits in a short queue,
@@ -16,6 +16,8 @@
 //!
 //! Part numbers are indices into one table and are reused; `has_numbers` checks that a split can get its numbers before anything changes, so a take
 //! that fails changes nothing.
+//!
+//! The heap has no lock: it is accessed under that of the pool's state.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
 
@@ -192,7 +194,7 @@ impl Heap {
         true
     }
 
-    /// Takes a part of at least one byte from a list near the size; `align` is a power of two.
+    /// Takes a part of `bytes`, at least one unit; `align` is a power of two.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -214,7 +216,7 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Allocates at the first aligned address of an unchanged part.
+    /// Allocates at the first aligned address of a part, if it is still free, in this slab, at this offset.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -247,7 +249,7 @@ impl Heap {
     }
 
     /// Takes the beginning of a free part; lists the rest.
-    // A request without an alignment needs no more.
+    // Inlined: it is the whole work of a request without an alignment.
     #[inline(always)]
     fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
@@ -492,7 +494,7 @@ const fn align_units(align: u64) -> Option<u32> {
     }
 }
 
-/// SizeLists per octave, as a power of two.
+/// Lists per octave, as a power of two.
 const STEP_BITS: u32 = 5;
 const STEPS: usize = 1 << STEP_BITS;
 /// Sizes in units have 32 bits.

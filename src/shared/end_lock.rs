@@ -1,7 +1,8 @@
 //! [`EndLock`]: ownership of an end, and whether the other end's owner is alive.
 //!
 //! An owner holds a lock on one byte of the ring's file, by an open file description of its own: no other description has the lock, and the system releases
-//! it when the owner's process ends, however it ends. The lock cannot tell a leave from a death, or one owner from the next. The owner word of the ring's
+//! it when the last copy of the description is closed, which is when the owner's process ends, however it ends. A forked child has a copy: while it lives
+//! and has not called `exec`, a dead owner counts as alive. The lock cannot tell a leave from a death, or one owner from the next. The owner word of the ring's
 //! header does: a generation, counted up by each owner, and in the low two bits the state that the owner has stored.
 //!
 //! | generation and state in the word | lock | [`OwnerState`] |
@@ -15,7 +16,7 @@
 //! observer loads the word, queries the lock, and loads the word again: without the second load, an owner that closes the end between load and query would
 //! seem dead. A word that has changed is judged again; after eight changes, each by a new owner, the end counts as alive.
 //!
-//! A hostile peer can write anything into its word. That only makes this end wait, or find it disconnected.
+//! The state 3, which no owner stores, counts as `OPEN`. A hostile peer can write anything into its word. That only makes this end wait, or find it disconnected.
 
 use std::format;
 use std::io;
@@ -95,7 +96,7 @@ impl EndLock {
 
     /// Releases the lock before the drop, for example so that a waiter that is woken next finds it free.
     pub fn release(&self) {
-        // Closing also releases it, except while a child is between `fork` and `exec`.
+        // Closing also releases it, except while a forked child has a copy.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side.byte());
     }
 }
@@ -118,7 +119,8 @@ fn unopened(path: &str, errno: Errno) -> Error {
     Error::of_file("open", path.as_ref(), io::Error::new(answer.kind(), format!("{answer}: {why}")))
 }
 
-/// Returns the owner word, and the state that it and the lock show. A system call, unless the end is closed.
+/// Returns the owner word, and the state that it and the lock show. A system call, unless the end is closed. `file` is not the description that holds the
+/// lock, which the query would ignore.
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
     state_by(|| owner.load_acquire(), side, file)

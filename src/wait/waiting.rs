@@ -52,7 +52,7 @@ impl Default for WaitStrategy {
 pub(super) struct Wakers<S> {
     pub(super) senders: S,
     pub(super) receivers: S,
-    /// No other end knows these lists, or no longer each of them: the tasks poll. Never cleared.
+    /// No end of this ring wakes the tasks in these lists: the other end is elsewhere, or ends were exchanged. The tasks poll. Never set back.
     is_alone: AtomicBool,
 }
 
@@ -257,6 +257,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         })
     }
 
+    /// If `attempt` panics, no end is woken here; [`Rings`] does so for callers with foreign code.
     #[inline]
     pub(super) fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
         let result = attempt(&mut self.end);
@@ -442,6 +443,7 @@ impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
     }
 }
 
+// A wait word: sleepers in the low half, wake-ups in the high half, which are the epoch of a sleep.
 const ONE_SLEEPER: u64 = 1;
 const ONE_WAKE: u64 = 1 << 32;
 

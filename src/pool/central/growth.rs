@@ -4,7 +4,7 @@
 //!
 //! | | way | cost; why not earlier |
 //! |---|---|---|
-//! | 1 | a free part of the heap, best fit | one lock |
+//! | 1 | a free part of the heap, usually of the first list whose parts all suffice | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
 //! | 3 | grow: a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 4: a shorter part would waste what growth can still provide. Before 5: emptied caches cost all threads their hits |
 //! | 4 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
@@ -17,7 +17,8 @@
 //! A caller that must not wait (a cache of another pool, for example) stops after 7. A request above the limit tries nothing. Each way may find memory
 //! that another thread made available meanwhile, so each ends with a search of the heap.
 //!
-//! After a failure nothing is reserved and no lock is held: [`Reservation`] takes the bytes back when the upstream memory refuses or panics.
+//! After a failure no lock is held, and nothing is reserved: [`Reservation`] takes the bytes back when the upstream memory refuses or panics. After a failed
+//! or panicked wait for a slab that is not ready, the slab is freed, and its bytes stay reserved until its `ready` ticket is complete.
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
@@ -98,7 +99,7 @@ impl<M: Memory> Central<M> {
         if bytes > self.options.limit {
             return Err(self.out_of_slabs(request, refusal.get()));
         }
-        // Read before the first search: a transfer that ends after it is news.
+        // Read before the searches below: a transfer that ends later makes `wait` search again.
         let seen = self.progress_by_others(None);
         let grow = || self.grow(request, &refusal);
         let fits = || self.take(class_bytes, align).or_else(|| self.take(bytes, align));
@@ -264,7 +265,8 @@ impl<M: Memory> Central<M> {
         if self.options.slab < GRAIN { UNIT } else { GRAIN }
     }
 
-    /// Allocates a slab and returns a part of it. `None` if the limit or the upstream memory refuses; sets `refusal` then.
+    /// Allocates a slab and returns a part of it. `None` if the limit or the upstream memory refuses, which sets `refusal`, or if
+    /// the heap has no part number left.
     ///
     /// Tries three lengths: the usual slab, which serves later requests too; the block of the class, in whole grains; the requested bytes, in whole
     /// units. Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the

@@ -6,7 +6,7 @@
 //! stack, and an upstream allocation holds reserved bytes. Two counters make this visible:
 //!
 //! - [`State::in_transit`](super::State): threads that hold such memory now. A thread counts itself before it takes the memory, with the guard
-//!   [`InTransit`], and leaves after the memory is in its new place. A waiting request does not end while it is above 0.
+//!   [`InTransit`], and leaves after the memory is in its new place. Until its patience ends, a waiting request does not end while this is above 0.
 //! - `progress`: transfers that have ended. A thread counts a transfer before its guard's drop. A waiting request reads the count before it searches;
 //!   after a failed search it reads `in_transit` and then the count again. If the first is 0 and the second unchanged, it has missed nothing. Swapped
 //!   reads would miss a transfer that ends between them.
@@ -97,8 +97,8 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` at the end of the patience,
-    /// or if nothing is left to wait for. `seen` is [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
+    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` if nothing is left to wait for, after
+    /// the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: &dyn Fn() -> Result<Option<T>>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         let mut last_growths = [None; 2];
@@ -126,7 +126,6 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
-            // A failed use is reported elsewhere.
             if !is_something_left {
                 return Ok(None);
             }
@@ -143,7 +142,8 @@ impl<M: Memory> Central<M> {
         self.lock().growing.iter().any(|other| other.number < growth)
     }
 
-    /// Frees entries and releases reservations whose uses are complete; returns whether there were any.
+    /// Frees entries and releases reservations whose uses are complete; returns whether there were any. A use that failed is complete too: its error is
+    /// reported to its waiter.
     ///
     /// Polls the backend without the lock, so the pending frees that it polls are a copy. Those that another thread adds or completes meanwhile are
     /// judged by the same set of complete tickets, which stays true: a complete ticket never becomes incomplete.

@@ -74,6 +74,7 @@ pub struct Filling {
     pace: Pace,
     /// A grant or batch has not ended; if forgotten, its messages are unpublished.
     is_deferring: bool,
+    /// The tail that the consumer can see, while `is_deferring`; else that is the producer's `tail`.
     published: u64,
 }
 
@@ -155,7 +156,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn publish_deferred(producer: &mut Producer<'_, Self, T, M>) {
-        // Unconditional: one field less in a loop's registers.
+        // Also if nothing is unpublished: a comparison with `published` would take one more register of a loop.
         if producer.state.is_deferring {
             Self::publish(producer);
         }
@@ -173,6 +174,7 @@ pub struct Emptying {
     tail: u64,
     /// A batch has not ended; if forgotten, its slots are unreleased.
     is_deferring: bool,
+    /// The head that the producer can see, while `is_deferring`; else that is the consumer's `head`.
     released: u64,
 }
 
@@ -208,6 +210,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
         }
         let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity()).or_else(|corrupt| M::Corrupt::found(corrupt, 0))?;
         if waiting == 0 && consumer.state.is_deferring {
+            // Releases the slots of a forgotten batch, for which the producer may wait.
             // SYNC POINT: slot released. Pairs with the producer's poll.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
@@ -304,7 +307,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; nothing was pushed.
+    /// [`Corrupt`]; nothing was pushed. The messages of a forgotten batch may have been published.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, M::Corrupt>
     where
         T: Copy,
