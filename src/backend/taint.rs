@@ -21,16 +21,15 @@
 //! This is sound because a reader of bytes is ordered after the operation that failed to write them, by a wait or by a stream, and so sees its count; and
 //! because the counter is never below the number of ranges: it grows before a range is replaced or split, and shrinks afterwards.
 
-use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::string::ToString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::{Address, Ticket};
-use crate::sys::panic::both;
 use crate::{Error, Result};
 
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
@@ -176,22 +175,15 @@ impl Taints {
         }
         let (from, to) = (from.get(), to.get());
         let taken = cut(&mut self.ranges(), from, from.saturating_add(bytes));
-        let outcome = Cell::new(None);
-        both(
-            || outcome.set(Some(copy())),
-            |_| {
-                let outcome = outcome.take();
-                let base = if let Some(Ok(_)) = outcome { to } else { from };
-                let mut ranges = self.ranges();
-                for (start, Tainted { end, cause }) in taken {
-                    let [start, end] = [start, end].map(|address| base + (address - from));
-                    insert(&mut ranges, start, Tainted { end, cause });
-                }
-                drop(ranges);
-                outcome
-            },
-        )
-        .unwrap_or_else(|| unreachable!("a panic of the copy goes on"))
+        let outcome = catch_unwind(AssertUnwindSafe(copy));
+        let base = if matches!(outcome, Ok(Ok(_))) { to } else { from };
+        let mut ranges = self.ranges();
+        for (start, Tainted { end, cause }) in taken {
+            let [start, end] = [start, end].map(|address| base + (address - from));
+            insert(&mut ranges, start, Tainted { end, cause });
+        }
+        drop(ranges);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn reused(&self) -> MutexGuard<'_, Vec<Reused>> {

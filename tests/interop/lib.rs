@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringmem::Result;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Address, StreamId, Uses};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Fill, StreamId, Uses};
 
 pub const ELEMENTS: usize = 16;
 

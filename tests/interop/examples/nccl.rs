@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::nccl::{Comm, ReduceOp, group_end, group_start};
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::backend::{Backend, Copy, Fill, Address, StreamId};
+use ringmem::backend::{Address, Backend, Copy, Fill, StreamId};
 use ringmem::memory::{Device, GpuBuffer};
 
 const ELEMENTS: usize = 1 << 20;
