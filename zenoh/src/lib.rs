@@ -82,6 +82,8 @@
 
 mod envelope;
 mod error;
+mod metrics;
+mod options;
 mod pace;
 mod receiver;
 mod relay;
@@ -98,7 +100,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use zenoh::key_expr::KeyExpr;
 
 pub use error::Error;
-pub use relay::{Metrics, Options, Relay};
+pub use metrics::Metrics;
+pub use options::Options;
+pub use relay::Relay;
 pub use ring_type::RingType;
 pub use shared::{SharedSink, SharedSource};
 pub use sink::{FrameSink, MessageSink, Sink};

@@ -13,8 +13,9 @@ use zenoh::{Session, Wait};
 
 use crate::envelope::{Ack, Data, HEADER, Hello, Reply, Welcome, short, split_frame};
 use crate::error::of;
+use crate::metrics::{Common, add};
+use crate::options::Options;
 use crate::pace::Pace;
-use crate::relay::{Common, Options, add};
 use crate::sender::MOST_BATCHES;
 use crate::streams::Streams;
 use crate::{Error, Sink, keys, random};

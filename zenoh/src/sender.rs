@@ -14,8 +14,9 @@ use zenoh::{Session, Wait};
 
 use crate::envelope::{Ack, Data, HEADER, Hello, Reply, Welcome, short};
 use crate::error::of;
+use crate::metrics::{Common, add};
+use crate::options::Options;
 use crate::pace::Pace;
-use crate::relay::{Common, Options, add};
 use crate::{Error, RingType, Source, keys};
 
 /// Zenoh keeps a 64 KiB buffer for each unacknowledged batch.
