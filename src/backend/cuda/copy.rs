@@ -1,4 +1,4 @@
-//! Copies and published words, blocking and queued. [`CompletionCount`]: the counters of an operation.
+//! Copies and published words, blocking and queued.
 //!
 //! # Copies
 //!
@@ -20,7 +20,7 @@
 //! A queued copy from or to pageable memory has parts of [`STAGING`] bytes. Each part has two steps: a host function copies between pageable and pinned memory
 //! (the staging), the driver between pinned memory and the device.
 //!
-//! 1. If the copy has several parts, its host functions run on the stream of a [`Stager`], and the parts alternate between the queue's staging and the
+//! 1. If the copy has several parts, its host functions run on the stream of a `Stager` (`resources.rs`), and the parts alternate between the queue's staging and the
 //!    stager's: the driver copies one part while a host function copies the next.
 //! 2. For each part: the first step waits until the second step of the part before the last has left the staging (event 0 or 1, by the parity of the part); the
 //!    second step waits for the first (event [`FILLED`]). An upload begins, and a download ends, with a wait between the two streams, so that the copy is
@@ -39,19 +39,17 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Release;
 
-use cudarc::driver::sys::{CUstream, CUstream_st};
+use cudarc::driver::sys::CUstream;
 
 use super::Inner;
 use super::device::{Device, STAGING};
-use super::driver::{self, Handle};
-use super::event::Event;
-use super::memory::PinnedChunk;
-use super::queue::{Length, OpBuilder, Queue};
+use super::driver;
+use super::queue::{CompletionCount, Kind, Length, OpBuilder, Queue, drain_stores};
+use super::resources::FILLED;
 use crate::Result;
 use crate::backend::bytes::{aligned, is_word, moved};
-use crate::backend::counters::Counts;
 use crate::backend::ranges::Found;
 use crate::backend::{Address, Copy, MemoryLocation, StreamId, Ticket};
 
@@ -67,7 +65,17 @@ impl Ends {
     }
 
     fn completion_count(&self, bytes: u64) -> CompletionCount {
-        CompletionCount::copy(self.route, self.is_pageable(), bytes)
+        let kind = match (self.route, self.is_pageable()) {
+            (Route::Host, _) => Kind::HostCopy,
+            (Route::Upload, false) => Kind::Upload,
+            (Route::Upload, true) => Kind::UploadOfPageable,
+            (Route::Download, false) => Kind::Download,
+            (Route::Download, true) => Kind::DownloadToPageable,
+            (Route::Device, _) => Kind::DeviceCopy,
+            (Route::Peer, _) => Kind::PeerCopy,
+            (Route::Staged, _) => Kind::StagedCopy,
+        };
+        CompletionCount { kind, bytes }
     }
 }
 
@@ -242,38 +250,6 @@ impl HostAddress {
 
     pub const fn get(self) -> NonNull<u8> {
         self.0
-    }
-}
-
-/// Orders stores to write-combined memory, which a release store does not.
-pub(super) fn drain_stores() {
-    // SAFETY: each x86-64 processor has this instruction, which accesses no memory.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        core::arch::x86_64::_mm_sfence();
-    }
-}
-
-/// Index of the event of [`Stager::events`] that marks the end of a part's first step.
-const FILLED: usize = 2;
-
-pub(super) struct Stager {
-    stream: Handle<CUstream_st>,
-    staging: PinnedChunk,
-    /// Events 0 and 1 mark that the last part has left the queue's staging or the stager's; the event [`FILLED`] marks that a part's first step is complete.
-    events: [Event; FILLED + 1],
-}
-
-impl Stager {
-    /// The context must be bound.
-    pub fn new(device: &Device) -> Result<Self> {
-        let event = || device.events.take();
-        let (staging, events) = (device.stagings.take()?, [event()?, event()?, event()?]);
-        Ok(Self { stream: device.create_stream()?, staging, events })
-    }
-
-    pub const fn stream(&self) -> CUstream {
-        self.stream.0
     }
 }
 
@@ -501,88 +477,4 @@ enum Route {
     Peer,
     /// Between devices without peer access: the driver copies through the host.
     Staged,
-}
-
-/// What an operation adds to the counters when it is complete. It has two words, so that it is passed in registers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CompletionCount {
-    kind: Kind,
-    bytes: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    HostCopy,
-    Upload,
-    UploadOfPageable,
-    Download,
-    DownloadToPageable,
-    DeviceCopy,
-    PeerCopy,
-    StagedCopy,
-    Fill,
-    Publication,
-    Prefetch,
-    Free,
-}
-
-impl CompletionCount {
-    const PUBLICATION: Self = Self { kind: Kind::Publication, bytes: 0 };
-
-    const fn copy(route: Route, is_pageable: bool, bytes: u64) -> Self {
-        let kind = match (route, is_pageable) {
-            (Route::Host, _) => Kind::HostCopy,
-            (Route::Upload, false) => Kind::Upload,
-            (Route::Upload, true) => Kind::UploadOfPageable,
-            (Route::Download, false) => Kind::Download,
-            (Route::Download, true) => Kind::DownloadToPageable,
-            (Route::Device, _) => Kind::DeviceCopy,
-            (Route::Peer, _) => Kind::PeerCopy,
-            (Route::Staged, _) => Kind::StagedCopy,
-        };
-        Self { kind, bytes }
-    }
-
-    pub const fn fill(bytes: u64) -> Self {
-        Self { kind: Kind::Fill, bytes }
-    }
-
-    pub const fn free(bytes: u64) -> Self {
-        Self { kind: Kind::Free, bytes }
-    }
-
-    pub const fn is_free(self) -> bool {
-        matches!(self.kind, Kind::Free)
-    }
-
-    pub const fn prefetch(bytes: u64) -> Self {
-        Self { kind: Kind::Prefetch, bytes }
-    }
-
-    pub fn count(self, counts: &Counts) {
-        let counted = match self.kind {
-            Kind::HostCopy => &counts.host_copies,
-            Kind::Upload => &counts.uploads[0],
-            Kind::UploadOfPageable => &counts.uploads[1],
-            Kind::Download => &counts.downloads[0],
-            Kind::DownloadToPageable => &counts.downloads[1],
-            Kind::DeviceCopy => &counts.device_copies,
-            Kind::PeerCopy => &counts.peer_copies,
-            Kind::StagedCopy => {
-                counts.downloads[0].add(self.bytes);
-                &counts.uploads[0]
-            }
-            Kind::Fill => &counts.fills,
-            Kind::Publication => {
-                counts.publications.fetch_add(1, Relaxed);
-                return;
-            }
-            Kind::Free => {
-                counts.of(MemoryLocation::Device).freed(self.bytes);
-                return;
-            }
-            Kind::Prefetch => &counts.prefetches,
-        };
-        counted.add(self.bytes);
-    }
 }

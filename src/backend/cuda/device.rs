@@ -36,12 +36,10 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUctx_st, CUdevice, CUdeviceptr, CUstream, CUstream_st};
 use ringmem_layouts::ring::mpmc::SystemAtomics;
 
-use super::copy::Stager;
 use super::driver::{Calls, Driver, Handle, attribute, code, is_final};
-use super::event::Events;
-use super::launch::Occupancy;
-use super::memory::{DriverPool, PinnedChunk, PinnedChunks};
+use super::occupancy::Occupancy;
 use super::process;
+use super::resources::{DriverPool, Events, PinnedChunk, PinnedChunks, Stager};
 use super::{CudaBackend, Inner, Settings};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
@@ -136,7 +134,7 @@ impl Device {
             device.internal_streams().idle.push(InternalStream { stream, word });
         }
         for _ in 0..STAGERS {
-            let stager = Stager::new(&device)?;
+            let stager = Stager::new(&device.events, &device.stagings, || device.create_stream())?;
             device.stagers().push(Arc::new(stager));
         }
         for _ in 0..STREAMS {

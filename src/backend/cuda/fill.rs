@@ -17,9 +17,10 @@ use core::ptr::NonNull;
 use cudarc::driver::sys::CUstream;
 
 use super::Inner;
-use super::copy::{CompletionCount, HostAddress, address};
+use super::copy::{HostAddress, address};
 use super::device::Device;
 use super::driver;
+use super::queue::CompletionCount;
 use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;

@@ -9,7 +9,7 @@
 //! | `ranges`, `budget` | live memory, and the pinned bytes of it | `memory.rs`, `interop.rs` |
 //! | `deferred`, `watch` | freed blocks in use and kept values; the thread that polls for them | `deferred.rs` |
 //! | `modules`, `launching` | images loaded per device; which launches must take a lock | `launch.rs` |
-//! | `timing_events` | timed events by ticket | `event.rs` |
+//! | `timing_events` | timed events by ticket | `timing.rs` |
 //! | `cudarc` | one stream of each context that cudarc has | `interop.rs` |
 //! | `counts` | counters, without a relation to each other | every file |
 //!
@@ -56,12 +56,12 @@ use super::Settings;
 use super::deferred::{Deferred, Watch};
 use super::device::Device;
 use super::driver::{self, Calls, Driver};
-use super::event::TimingEvents;
 use super::launch::{Launching, Modules};
 use super::lookup::{CachedTable, Ranges};
 use super::memory::Owner;
 use super::process;
 use super::queue::Queue;
+use super::timing::TimingEvents;
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::host::pinned::Budget;

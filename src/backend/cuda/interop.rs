@@ -24,8 +24,9 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::device::Device;
 use super::driver::{self, Handle, check};
-use super::memory::{Owner, device_shift};
+use super::memory::Owner;
 use super::queue::Queue;
+use super::resources::device_shift;
 use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Uses};

@@ -29,15 +29,17 @@ mod copy;
 mod deferred;
 mod device;
 mod driver;
-mod event;
 mod fill;
 mod inner;
 mod interop;
 mod launch;
 mod lookup;
 mod memory;
+mod occupancy;
 mod process;
 mod queue;
+mod resources;
+mod timing;
 
 pub use cudarc;
 

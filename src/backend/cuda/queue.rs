@@ -54,16 +54,14 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::Inner;
-use super::copy::{CompletionCount, Stager, drain_stores};
 use super::device::{Bound, Device, TRIES};
 use super::driver::{Handle, checked, code, is_final};
-use super::event::Event;
 use super::lookup::{Cached, ThreadCache};
-use super::memory::PinnedChunk;
 use super::process;
+use super::resources::{Event, PinnedChunk, Stager};
 use crate::backend::counters::Counts;
 use crate::backend::failures::{Failures, HasUnreported};
-use crate::backend::{StreamId, Ticket};
+use crate::backend::{MemoryLocation, StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
@@ -195,6 +193,85 @@ impl OpBuilder<'_> {
             None => self.queue.device.words.take()?,
         };
         Ok(self.resources.chunk.insert(word).place().cast())
+    }
+}
+
+/// What an operation adds to the counters when it is complete. It has two words, so that it is passed in registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompletionCount {
+    pub kind: Kind,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    HostCopy,
+    Upload,
+    UploadOfPageable,
+    Download,
+    DownloadToPageable,
+    DeviceCopy,
+    PeerCopy,
+    StagedCopy,
+    Fill,
+    Publication,
+    Prefetch,
+    Free,
+}
+
+impl CompletionCount {
+    pub const PUBLICATION: Self = Self { kind: Kind::Publication, bytes: 0 };
+
+    pub const fn fill(bytes: u64) -> Self {
+        Self { kind: Kind::Fill, bytes }
+    }
+
+    pub const fn free(bytes: u64) -> Self {
+        Self { kind: Kind::Free, bytes }
+    }
+
+    pub const fn is_free(self) -> bool {
+        matches!(self.kind, Kind::Free)
+    }
+
+    pub const fn prefetch(bytes: u64) -> Self {
+        Self { kind: Kind::Prefetch, bytes }
+    }
+
+    pub fn count(self, counts: &Counts) {
+        let counted = match self.kind {
+            Kind::HostCopy => &counts.host_copies,
+            Kind::Upload => &counts.uploads[0],
+            Kind::UploadOfPageable => &counts.uploads[1],
+            Kind::Download => &counts.downloads[0],
+            Kind::DownloadToPageable => &counts.downloads[1],
+            Kind::DeviceCopy => &counts.device_copies,
+            Kind::PeerCopy => &counts.peer_copies,
+            Kind::StagedCopy => {
+                counts.downloads[0].add(self.bytes);
+                &counts.uploads[0]
+            }
+            Kind::Fill => &counts.fills,
+            Kind::Publication => {
+                counts.publications.fetch_add(1, Relaxed);
+                return;
+            }
+            Kind::Free => {
+                counts.of(MemoryLocation::Device).freed(self.bytes);
+                return;
+            }
+            Kind::Prefetch => &counts.prefetches,
+        };
+        counted.add(self.bytes);
+    }
+}
+
+/// Orders stores to write-combined memory, which a release store does not.
+pub(super) fn drain_stores() {
+    // SAFETY: each x86-64 processor has this instruction, which accesses no memory.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
     }
 }
 

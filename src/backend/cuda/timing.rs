@@ -1,116 +1,23 @@
-//! [`Event`]: a reusable driver event, which marks completion. [`TimingEvents`]: events with a time, one for each recorded ticket. The context must be bound
-//! for every call.
+//! [`TimingEvents`]: events with a time, one for each recorded ticket.
 //!
-//! 1. An event is idle in [`Events`], or has one owner: a queue or a stager. A queue shares it with waiters, and records it again only while it has the only
-//!    reference: else a waiter would wait for later work. When the last reference is dropped, the event is idle again. It is destroyed with the device.
-//! 2. A timed event belongs to one ticket, and is never reused. It is destroyed when the ticket is forgotten, or with the backend. The driver keeps a pending
-//!    event until it is complete.
-//! 3. A failed creation or record leaves nothing: an event that could not be recorded is dropped, so it is idle or destroyed, and no ticket exists for it.
+//! A timed event belongs to one ticket, and is never reused. It is destroyed when the ticket is forgotten, or with the backend. The driver keeps a pending
+//! event until it is complete. A failed creation or record leaves nothing: no ticket exists for it.
 
 use core::ptr;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::vec::Vec;
 
-use cudarc::driver::sys::{CUevent, CUevent_st, CUstream};
+use cudarc::driver::sys::CUevent_st;
 use foldhash::fast::RandomState;
 
 use super::Inner;
 use super::device::Device;
-use super::driver::{self, Calls, Handle, code};
-use super::process;
+use super::driver::{self, Handle, code};
 use super::queue::Length;
 use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
-
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`.
-const FLAGS: u32 = 3;
-
-pub(super) struct Events {
-    calls: &'static Calls,
-    idle: Mutex<Vec<Handle<CUevent_st>>>,
-}
-
-pub(super) struct Event {
-    handle: Handle<CUevent_st>,
-    home: Arc<Events>,
-}
-
-impl Events {
-    pub const fn new(calls: &'static Calls) -> Self {
-        Self { calls, idle: Mutex::new(Vec::new()) }
-    }
-
-    pub fn stock(&self, wanted: usize) -> Result<()> {
-        let missing = wanted.saturating_sub(self.idle().len());
-        for _ in 0..missing {
-            let event = self.create()?;
-            self.idle().push(event);
-        }
-        Ok(())
-    }
-
-    fn create(&self) -> Result<Handle<CUevent_st>> {
-        let mut handle = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local variable.
-        unsafe { self.calls.cuEventCreate(&raw mut handle, FLAGS) }?;
-        Ok(Handle(handle))
-    }
-
-    pub fn take(self: &Arc<Self>) -> Result<Event> {
-        let idle = self.idle().pop();
-        let handle = idle.map_or_else(|| self.create(), Ok)?;
-        Ok(Event { handle, home: Arc::clone(self) })
-    }
-
-    pub fn destroy(&self) {
-        let idle = std::mem::take(&mut *self.idle());
-        for event in idle {
-            // SAFETY: an idle event is used by no queue and no stager. If the call fails, the end of the context destroys the event.
-            let _ = unsafe { self.calls.cuEventDestroy_v2(event.0) };
-        }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Handle<CUevent_st>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Event {
-    pub const fn handle(&self) -> CUevent {
-        self.handle.0
-    }
-
-    /// Records the event after all operations of the stream. The caller has the only reference.
-    pub fn record(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: the event is live while `self` is. Each caller passes a stream of a queue or a stager that it holds.
-        unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
-    }
-
-    pub fn is_complete(&self) -> Result<bool> {
-        // SAFETY: the event is live while `self` is.
-        match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
-            Ok(()) => Ok(true),
-            Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    pub fn wait(&self) -> Result<()> {
-        // SAFETY: the event is live while `self` is, and is not recorded again while this reference exists.
-        unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if !process::is_forked() {
-            self.home.idle().push(self.handle);
-        }
-    }
-}
 
 /// Timed events by ticket, until the ticket is forgotten.
 #[derive(Default)]
