@@ -1,6 +1,6 @@
 //! [`Error`]: the errors of the host side.
 
-mod abi;
+mod abi_mismatch;
 mod config;
 mod id;
 mod text;
@@ -280,7 +280,7 @@ pub enum Error {
         answer: io::Error,
     },
     /// An image compiled with a different layout.
-    #[error("{}", abi::Difference { expected, got })]
+    #[error("{}", abi_mismatch::Difference { expected, got })]
     Abi {
         /// Host's ABI.
         expected: Abi,

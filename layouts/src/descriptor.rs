@@ -1,4 +1,4 @@
-//! [`LayoutDescriptor`]: a layout as data.
+//! [`LayoutDescriptor`]: a layout as data, and its ABI hash ([`AbiHash`]).
 //!
 //! The hash covers offset and name of each field and the hash of its *type*, at any depth.
 

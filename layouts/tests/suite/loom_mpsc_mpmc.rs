@@ -1,3 +1,5 @@
+//! MPSC and MPMC rings under every interleaving and every reordering that loom knows, and weakened twins that must fail.
+
 use crate::loom_machine;
 
 use std::mem::ManuallyDrop;

@@ -1,3 +1,7 @@
+//! Failures of driver calls: the N-th call of a symbol does nothing and returns a code, by `ringmem_double_fail` or the variable `RINGMEM_DOUBLE_FAIL`.
+//!
+//! Symbols are the driver's own: `cuMemcpyHtoDAsync_v2`, not the `cuMemcpyAsync` of the runtime API.
+
 use std::ffi::{CStr, c_char};
 
 use crate::calls;

@@ -1,4 +1,4 @@
-//! [`Aggregated`]: an SPSC input ring per group, and one SPSC output ring for all groups.
+//! [`Aggregated`]: an SPSC input ring per group, and one SPSC output ring for all groups. How a warp pushes in any kind of ring: `warp_rings.rs`.
 
 use core::mem::ManuallyDrop;
 
