@@ -142,7 +142,7 @@ impl Taints {
         Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
     }
 
-    /// Taints bytes that an operation failed to write. It does not check for reuse: ask [`is_of_previous_owner`](Self::is_of_previous_owner) first.
+    /// Taints bytes that an operation failed to write.
     #[cold]
     pub fn add(&self, address: Address, bytes: u64, failed: Ticket, error: &Error) {
         let (start, cause) = (address.get(), Cause::of(failed, error));
