@@ -12,7 +12,7 @@ use crate::{Error, Result};
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Backend, Address};
+/// use ringmem::backend::{Address, Backend};
 /// use ringmem::memory::{Pinned, PinnedBuffer};
 ///
 /// let backend = HostBackend::builder().build()?;
@@ -61,7 +61,7 @@ impl Address {
 /// use std::ptr::NonNull;
 ///
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Backend, Copy, Address};
+/// use ringmem::backend::{Address, Backend, Copy};
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// let backend = HostBackend::builder().build()?;
@@ -136,7 +136,7 @@ impl ModuleId {
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
-/// use ringmem::backend::{Operand, Address};
+/// use ringmem::backend::{Address, Operand};
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// /// A buffer that a kernel reads.

@@ -38,7 +38,7 @@ static TAINTED: AtomicUsize = AtomicUsize::new(0);
 ///
 /// ```
 /// use ringmem::Error;
-/// use ringmem::backend::{DeviceAddress, Address, StreamId, Taints, Ticket};
+/// use ringmem::backend::{Address, DeviceAddress, StreamId, Taints, Ticket};
 ///
 /// let taints = Taints::default();
 /// let (address, failed) = (Address::Device(DeviceAddress::new(4096)), Ticket { stream: StreamId::next(), number: 3 });

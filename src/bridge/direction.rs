@@ -102,7 +102,8 @@ impl<E: HostEnd> Direction<E> {
         Ok(())
     }
 
-    /// Moves messages; returns the number of those whose copies began, towards the device, or that arrived, towards the host. For a shared ring: makes the host's stores visible; returns the messages in the ring.
+    /// Moves messages; returns the number of those whose copies began, towards the device, or that arrived, towards the host. For a shared ring: makes the
+    /// host's stores visible; returns the messages in the ring.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(transfer) = &mut self.transfer {
             return transfer.flush();

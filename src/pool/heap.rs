@@ -3,9 +3,10 @@
 //! A slab is a chain of [`Part`]s by offset, without gaps. A part is free, and then in one of the [`SizeLists`], or taken. Sizes and offsets count
 //! units of 256 bytes, so that they have 32 bits and a part's record half a cache line.
 //!
-//! 1. *Take*: the first list that is not empty, of those whose parts all suffice, gives its newest part, in constant time. Only if those lists are
-//!    empty, the request's own list is searched in linear time: its parts are up to 1/32 smaller or larger. So a request fails only if no free part
-//!    suffices, or if no part number is left. Deferred parts are not free. But it may split a long part although one of its own list would have fitted. The rest of a longer part returns to the lists.
+//! 1. *Take*: the first list that is not empty, of those whose parts all suffice, gives its newest part, in constant time. Only if those lists are empty, the
+//!    request's own list is searched in linear time: its parts are up to 1/32 smaller or larger. So a request fails only if no free part suffices, or if no
+//!    part number is left. Deferred parts are not free. But it may split a long part although one of its own list would have fitted. The rest of a longer
+//!    part returns to the lists.
 //! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken. A slab whose first part is free and whole is
 //!    empty.
 //! 3. *Deferred*: in a table too large for the CPU caches, both cost a cache miss per neighbour. So a freed part waits in a short queue,

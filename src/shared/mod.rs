@@ -4,9 +4,9 @@
 //!
 //! 1. [`Memory`] has one SPSC ring, in a sealed memfd or a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and [trust no
 //!    word](crate::ring::spsc::untrusted) of the peer.
-//! 2. Each end has one owner, by a lock that the operating system releases when the owner dies, or when its last forked child without `exec` has died. Duplicated or inherited descriptors
-//!    do not carry the lock. After a `fork`, the first drop of an end releases it for both: a child that continues without `exec` must
-//!    forget it.
+//! 2. Each end has one owner, by a lock that the operating system releases when the owner dies, or when its last forked child without `exec` has died.
+//!    Duplicated or inherited descriptors do not carry the lock. After a `fork`, the first drop of an end releases it for both: a child that continues
+//!    without `exec` must forget it.
 //! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
 //!    are lost, unreleased ones are popped again.
 //! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring, a panic, or the loss of a memfd's memory:

@@ -15,7 +15,8 @@
 //! to a persistent kernel by messages: the host polls uploads, answers and downloads, with a back-off.
 //!
 //! INVARIANT: `flights` is in order of `chunk.index`. Requests are made, answers taken and chunks written to the sink in that order, so from front to back
-//! the states never grow: the front chunk has the latest state, the back chunk the earliest. `advance` stops at the first chunk that cannot go on. `done` is the end of the last chunk that the sink has.
+//! the states never grow: the front chunk has the latest state, the back chunk the earliest. `advance` stops at the first chunk that cannot go on. `done` is
+//! the end of the last chunk that the sink has.
 //!
 //! A failure ends the run with [`Interrupted`], whose `done` tells where another run can continue. [`Drop`] then waits for queued work and returns all slots
 //! and buffers in `flights` to the streamer, except for slots that a kernel may still write: those are lost to the streamer until it is dropped. A buffer or slot

@@ -1,3 +1,30 @@
+//! [`Waiting`]: an end that waits: it polls, then sleeps until the other side wakes it.
+//!
+//! # The wait words
+//!
+//! A ring has a word for each side. Its low half counts that side's sleepers, threads and tasks; its high half counts wake-ups, and is the epoch of a sleep.
+//!
+//! | sleeper | waker |
+//! |---|---|
+//! | 1. adds itself to the low half; remembers the epoch | 1. publishes |
+//! | 2. attempts once more | 2. reads the low half by a read-modify-write; ends here if it is 0 |
+//! | 3. sleeps while the high half is that epoch | 3. adds 1 to the high half; wakes the threads, and the tasks in the list |
+//! | 4. subtracts itself; a task in the list is subtracted by its waker | |
+//!
+//! The two read-modify-writes of one word have an order. If the sleeper's is first, the waker sees it in step 2. Otherwise the sleeper's step 2 sees what was
+//! published. A wake-up between the sleeper's steps 1 and 3 has changed the epoch, so the sleep ends at once.
+//!
+//! # What wakes a task
+//!
+//! A thread needs the word alone, and so can be woken by another process. A task needs its waker, which is in a list ([`Wakers`]) of the pair that [`pair`] has
+//! connected. If the other end is elsewhere, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
+//!
+//! # What failures leave
+//!
+//! A sleeper that panics is subtracted by [`Counted`]. A sleeper whose process dies stays counted until a successor clears the count: meanwhile each waker makes
+//! a needless system call. A peer that writes false counts causes the same, or no wake-up, for which an end between processes sleeps at most `LONGEST_SLEEP`.
+//! [`strike`] subtracts at most the count that is there, so that the epoch does not change.
+
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

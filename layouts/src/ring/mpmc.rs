@@ -7,9 +7,9 @@
 //!
 //! # Effects of a stalled handle
 //!
-//! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between
-//! claim and release makes the ring full one lap later. No handle spins on a stalled one. A killed thread, a forgotten grant with
-//! unwritten slots, or a forgotten batch or [`Taken`], stalls the ring permanently. A *dropped* grant gives up its unwritten slots, which count in `len` until consumers skip them.
+//! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between claim and
+//! release makes the ring full one lap later. No handle spins on a stalled one. A killed thread, a forgotten grant with unwritten slots, or a forgotten batch
+//! or [`Taken`], stalls the ring permanently. A *dropped* grant gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
 //! Between CPU and GPU, compare-exchanges need [`SystemAtomics`].
 //!

@@ -12,16 +12,16 @@
 //! | within a device, between devices | by the driver, on an internal stream | by the driver |
 //!
 //! A blocking copy of an aligned word goes through the pinned word of the internal stream: this thread then accesses the host's memory with one atomic load
-//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to pageable memory
-//! blocks.
+//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to
+//! pageable memory blocks.
 //!
 //! # Staged copies
 //!
 //! A queued copy from or to pageable memory has parts of [`STAGING`] bytes. Each part has two steps: a host function copies between pageable and pinned memory
 //! (the staging), the driver between pinned memory and the device.
 //!
-//! 1. If the copy has several parts, its host functions run on the stream of a `Stager` (`resources.rs`), and the parts alternate between the queue's staging and the
-//!    stager's: the driver copies one part while a host function copies the next.
+//! 1. If the copy has several parts, its host functions run on the stream of a `Stager` (`resources.rs`), and the parts alternate between the queue's staging
+//!    and the stager's: the driver copies one part while a host function copies the next.
 //! 2. For each part: the first step waits until the second step of the part before the last has left the staging (event 0 or 1, by the parity of the part); the
 //!    second step waits for the first (event [`FILLED`]). An upload begins, and a download ends, with a wait between the two streams, so that the copy is
 //!    ordered with the caller's stream. Each wait is for work queued before it, because streams may share a hardware queue: a wait for later work could
@@ -435,10 +435,10 @@ impl Inner {
         let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_ordered));
         let Some(home) = in_order else {
             for copy in copies {
-                // SAFETY: the caller promises for each copy kind `copy_now` requires.
+                // SAFETY: the caller promises for each copy what `copy_now` requires.
                 unsafe { self.copy_now(copy) }?;
             }
-            // SAFETY: the caller promises for the word kind `publish_now` requires.
+            // SAFETY: the caller promises for the word what `publish_now` requires.
             return unsafe { self.publish_now(word, value) };
         };
         home.run_and_wait(|internal| {

@@ -21,8 +21,8 @@
 //!
 //! # Order of steps
 //!
-//! [`Device::open`] retains the context, then creates pool, internal streams, stagers and streams in it, then uses each of the driver's lazily loaded kernels once.
-//! A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
+//! [`Device::open`] retains the context, then creates pool, internal streams, stagers and streams in it, then uses each of the driver's lazily loaded kernels
+//! once. A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
 //! context. [`Device::run_and_wait`] returns only after its calls are complete, since they use the caller's memory, even if one of them failed.
 
 use core::ffi::c_void;

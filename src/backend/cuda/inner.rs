@@ -39,8 +39,9 @@
 //!
 //! # Closing
 //!
-//! [`close`](Inner::close) waits for the kernels of one stream after another, for [`CLOSE_TIMEOUT`] each, and then for other work. If that succeeds, modules, timed events and then devices are
-//! released. Else they are leaked, because releasing them would wait for the kernel, and pending frees are leaked with them.
+//! [`close`](Inner::close) waits for the kernels of one stream after another, for [`CLOSE_TIMEOUT`] each, and then for other work. If that succeeds, modules,
+//! timed events and then devices are released. Else they are leaked, because releasing them would wait for the kernel, and pending frees are leaked with
+//! them.
 
 use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::AtomicUsize;

@@ -9,9 +9,10 @@
 //! | whose exit handlers run | this process | true | `CUDA_ERROR_DEINITIALIZED` |
 //! | forked after the load | the parent | false | `CUDA_ERROR_NOT_INITIALIZED` |
 //!
-//! `IS_ENDING` is set by an exit handler that is registered after `cuInit`: handlers run in reverse order of their registration, so it runs before the driver's.
-//! In a forked child a lock may be held by a thread that does not exist there. So an operation that takes a lock before its first call checks for a fork itself
-//! (`driver::check_not_forked`), and values that are dropped there leave their handles to the parent (`backend.rs`, `queue.rs`, `resources.rs`, `timing.rs`, `memory.rs`).
+//! `IS_ENDING` is set by an exit handler that is registered after `cuInit`: handlers run in reverse order of their registration, so it runs before the
+//! driver's. In a forked child a lock may be held by a thread that does not exist there. So an operation that takes a lock before its first call checks for a
+//! fork itself (`driver::check_not_forked`), and values that are dropped there leave their handles to the parent (`backend.rs`, `queue.rs`, `resources.rs`,
+//! `timing.rs`, `memory.rs`).
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;

@@ -34,9 +34,9 @@
 //!
 //! # What failures leave
 //!
-//! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A final error (`is_final`) means
-//! that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped, and pending frees are counted,
-//! because the memory is gone with the context. Other completions are not counted: the operations have not happened.
+//! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A
+//! final error (`is_final`) means that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped,
+//! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: the operations have not happened.
 
 use core::ffi::c_void;
 use core::mem::{self, ManuallyDrop};
@@ -313,6 +313,8 @@ impl Queue {
     }
 
     /// As [`push`](Self::push), with a bound context and the lock. The operation fails if one from `since` on has failed.
+    ///
+    /// `build` must not panic: its driver calls may be queued already, and the memory that they use would return for reuse.
     pub fn push_bound(
         &self,
         _bound: &Bound,

@@ -97,8 +97,9 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` if nothing is left to wait for, after
-    /// the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
+    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` if nothing is left to wait for,
+    /// after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is [the count](Self::progress_by_others)
+    /// before the last search. Also watches the pool `other`.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: &dyn Fn() -> Result<Option<T>>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         let mut last_growths = [None; 2];
