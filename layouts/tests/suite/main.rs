@@ -36,9 +36,6 @@ mod run_time_capacity;
 mod shuttle_rings;
 #[cfg(all(feature = "alloc", any(feature = "std", feature = "embedded-io")))]
 mod streams;
-mod two_threads;
-mod two_threads_framed;
-mod two_threads_lossy;
 mod untrusted_model;
 #[cfg(feature = "alloc")]
 mod values;

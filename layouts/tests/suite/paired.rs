@@ -1,12 +1,9 @@
 use crate::loom_machine;
-use crate::patience;
 use crate::ring_memory;
 
 use std::ptr::NonNull;
-use std::thread;
 
 use loom_machine::{Loom, LoomWord, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, check, take_side};
-use patience::Patience;
 use ring_memory::Memory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
@@ -143,36 +140,6 @@ fn other_kinds_and_short_memory_are_errors() {
     // SAFETY: live memory; the ring refuses a length that is too short.
     let error = unsafe { Producer::<u64, Host>::from_raw(memory.base, memory.len() - 1) }.err();
     assert_eq!(error, Some(AttachError::TooSmall { needed: memory.len(), got: memory.len() - 1 }));
-}
-
-#[test]
-fn two_threads_exchange_whole_messages() {
-    const MESSAGES: u64 = 200_000 * crate::DEPTH;
-    let memory = Memory::formatted::<[u64; 3]>(RingFlags::PAIRED, 8, START);
-    let (mut producer, mut consumer) = ends::<[u64; 3]>(&memory);
-    let value = |number: u64| [number, !number, number.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut patience = Patience::new();
-            for number in 0..MESSAGES {
-                while producer.push(value(number)).is_err() {
-                    patience.wait();
-                }
-                patience = Patience::new();
-            }
-        });
-        let mut patience = Patience::new();
-        for number in 0..MESSAGES {
-            let popped = loop {
-                match consumer.pop() {
-                    Ok(popped) => break popped,
-                    Err(_) => patience.wait(),
-                }
-            };
-            assert_eq!(popped, value(number));
-            patience = Patience::new();
-        }
-    });
 }
 
 fn in_any_order<const WEAK: u8>(capacity: u64) {

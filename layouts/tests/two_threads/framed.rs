@@ -1,8 +1,6 @@
-use crate::patience;
-
 use std::thread;
 
-use patience::insist;
+use crate::patience::insist;
 use ringmem_layouts::Local;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
 

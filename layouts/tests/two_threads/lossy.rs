@@ -1,8 +1,6 @@
-use crate::patience;
-
 use std::thread;
 
-use patience::Patience;
+use crate::patience::Patience;
 use ringmem_layouts::ring::lossy::{ReadError, Reader, Ring, Writer};
 use ringmem_layouts::ring::mailbox::{LatestError, Mailbox};
 use ringmem_layouts::{Local, RingMessage};

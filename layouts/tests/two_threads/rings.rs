@@ -1,9 +1,7 @@
-use crate::patience;
-
 use std::iter::from_fn;
 use std::thread;
 
-use patience::{Patience, insist};
+use crate::patience::{Patience, insist};
 use ringmem_layouts::Local;
 use std::convert::Infallible;
 
