@@ -6,8 +6,12 @@ mod list;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use self::list::{Break, Test};
@@ -34,21 +38,46 @@ pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Fa
     }
     let programs = build(&breaks)?;
     let program = |key: &(String, String)| programs.get(key).ok_or_else(|| format!("no test program `{}` in {}", key.1, key.0));
+    let built = begin.elapsed();
     for (key, tests) in by_program(&breaks) {
         unbroken(program(&key)?, &Vec::from_iter(tests))?;
     }
-    let (mut survivors, mut count) = (Vec::new(), 0);
-    for found in breaks.iter().take_while(|_| sample.is_none_or(|(budget, _)| begin.elapsed() < budget)) {
+    println!("built in {:.0} s, passed unbroken in {:.0} s", built.as_secs_f64(), (begin.elapsed() - built).as_secs_f64());
+    let begin = Instant::now();
+    let fits = |_: &Break| sample.is_none_or(|(budget, _)| begin.elapsed() < budget);
+    let survivors = on_each_core(&breaks, fits, |found| {
         let started = Instant::now();
         let is_killed = killed(program(&(found.test.package.clone(), found.test.program.clone()))?, found)?;
-        count += 1;
         println!("{} {:6.2} s  {}", if is_killed { "found   " } else { "SURVIVED" }, started.elapsed().as_secs_f64(), found.name);
-        if !is_killed {
-            survivors.push(format!("{}: {} passes", found.name, found.test));
-        }
-    }
+        Ok((!is_killed).then(|| format!("{}: {} passes", found.name, found.test)))
+    })?;
+    let count = survivors.len();
+    let survivors: Vec<String> = survivors.into_iter().flatten().collect();
     println!("{} of {count} breaks found; {} listed", count - survivors.len(), breaks.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("\n").into()) }
+}
+
+/// Does the work of one item after the other, on each core, until one is not wanted or fails.
+fn on_each_core<T: Sync, R: Send>(
+    items: &[T],
+    is_wanted: impl Fn(&T) -> bool + Sync,
+    work: impl Fn(&T) -> Result<R, Failure> + Sync,
+) -> Result<Vec<R>, Failure> {
+    let next = AtomicUsize::new(0);
+    let of_one_core = || {
+        let mut done = Vec::new();
+        while let Some(item) = items.get(next.fetch_add(1, Relaxed)).filter(|item| is_wanted(item)) {
+            // A boxed error stays in its thread.
+            done.push(work(item).map_err(|failure| failure.to_string())?);
+        }
+        Ok::<_, String>(done)
+    };
+    let of_each = thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let started: Vec<_> = (0..cores).map(|_| scope.spawn(of_one_core)).collect();
+        started.into_iter().map(|core| core.join().unwrap_or_else(|panic| resume_unwind(panic))).collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(of_each.into_iter().flatten().collect())
 }
 
 fn shuffle(breaks: &mut [Break], seed: u64) {
@@ -79,7 +108,7 @@ fn build(breaks: &[Break]) -> Result<Programs, Failure> {
     let wanted: Vec<(String, String)> = by_program(breaks).into_keys().collect();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
-    command.env("CARGO_TARGET_DIR", tree::target()).env("RUSTFLAGS", "--cap-lints=allow");
+    command.env("CARGO_TARGET_DIR", tree::target()).env("CARGO_BUILD_BUILD_DIR", tree::shared());
     for package in wanted.iter().map(|(package, _)| package).collect::<BTreeSet<_>>() {
         command.args(["-p", package]);
     }
@@ -139,7 +168,7 @@ fn killed(program: &Program, found: &Break) -> Result<bool, Failure> {
         if let Some(status) = child.try_wait()? {
             return Ok(!status.success());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     child.kill()?;
     child.wait()?;

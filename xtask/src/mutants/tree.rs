@@ -22,6 +22,18 @@ pub fn target() -> PathBuf {
     crate::target().join("mutants/build")
 }
 
+/// Cargo's own folder of intermediate files: what the tree depends on is built once for both.
+pub fn shared() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// Gives the packages of the tree another version: cargo names their intermediate files by name, version, and place in the workspace.
+fn with_another_version(manifest: &str) -> Result<String, Failure> {
+    let (before, after) = manifest.split_once("[workspace.package]\nversion = \"").ok_or("no version of the workspace")?;
+    let (version, after) = after.split_once('"').ok_or("no version of the workspace")?;
+    Ok(format!("{before}[workspace.package]\nversion = \"{version}+broken\"{after}"))
+}
+
 /// Cargo does not recompile unchanged files.
 pub fn write(breaks: &[Break]) -> Result<(), Failure> {
     let list =
@@ -33,6 +45,9 @@ pub fn write(breaks: &[Break]) -> Result<(), Failure> {
         let Ok(mut bytes) = std::fs::read(root().join(name)) else { continue };
         if let Some(breaks) = broken.remove(name) {
             bytes = with_switches(String::from_utf8(bytes)?, &breaks)?.into_bytes();
+        }
+        if name == "Cargo.toml" {
+            bytes = with_another_version(&String::from_utf8(bytes)?)?.into_bytes();
         }
         if roots.iter().any(|root| root == name) {
             bytes.extend_from_slice(FUNCTION.as_bytes());
