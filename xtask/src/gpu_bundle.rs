@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, image, root};
+use crate::{Failure, answer, image, root};
 
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 4] = ["run.sh", "twin.cu", "pools.py", "waits.py"];
@@ -13,7 +13,7 @@ pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
     let status = Command::new(cargo)
-        .args(["build", "--profile", "bundle", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
+        .args(["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
         .args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"])
         .arg(&built)
         .current_dir(root())
@@ -26,9 +26,10 @@ pub fn run() -> Result<(), Failure> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    let profile = built.join("bundle");
-    for program in [profile.join("ringmem"), profile.join("examples/gpu_suite")] {
-        copy(&program, &folder)?;
+    for program in ["ringmem", "examples/gpu_suite"] {
+        let copy = copy(&built.join("release").join(program), &folder)?;
+        // By the profile, cargo would compile everything again.
+        answer(Path::new("strip"), &[copy])?;
     }
     for text in TEXTS {
         copy(&root().join("examples/gpu_suite").join(text), &folder)?;
@@ -42,8 +43,8 @@ pub fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-fn copy(file: &Path, folder: &Path) -> Result<(), Failure> {
-    let name = file.file_name().ok_or("a file has a name")?;
-    fs::copy(file, folder.join(name)).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(())
+fn copy(file: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    let copy = folder.join(file.file_name().ok_or("a file has a name")?);
+    fs::copy(file, &copy).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(copy)
 }
