@@ -28,7 +28,7 @@ pub fn run() -> Result<(), Failure> {
     }
     let compiler = Compiler::find()?;
     println!("{}: {}", compiler.found, compiler.version);
-    let target = crate::target().with_file_name("bare-metal");
+    let target = crate::built().join("bare-metal");
     let status = compiler
         .cargo()
         .env("CARGO_TARGET_DIR", &target)

@@ -24,7 +24,7 @@ pub fn run(revision: Option<&str>) -> Result<(), Failure> {
         None => git(&root(), &["describe", "--tags", "--abbrev=0", "HEAD~1"]).unwrap_or_else(|_| "HEAD~1".to_owned()),
     };
     let commit = git(&root(), &["rev-parse", "--verify", &format!("{revision}^{{commit}}")])?;
-    let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
+    let built = crate::built();
     let tree = built.join("compare");
     check_out(&tree, &commit)?;
     // Cargo would give both programs the same name.

@@ -11,7 +11,7 @@ const TEXTS: [&str; 4] = ["run.sh", "twin.cu", "pools.py", "waits.py"];
 
 pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
+    let built = crate::built();
     let status = Command::new(cargo)
         .args(["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
         .args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"])
@@ -28,7 +28,7 @@ pub fn run() -> Result<(), Failure> {
     fs::create_dir_all(&folder)?;
     for program in ["ringmem", "examples/gpu_suite"] {
         let copy = copy(&built.join("release").join(program), &folder)?;
-        // By the profile, cargo would compile everything again.
+        // A profile that strips would compile everything again.
         answer(Path::new("strip"), &[copy])?;
     }
     for text in TEXTS {

@@ -126,9 +126,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
+/// Cargo's folder of outputs.
+fn built() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Separate from cargo's own: neither waits for the other's lock.
 fn target() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
+    built().join("ptx")
 }
 
 fn answer(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failure> {

@@ -37,47 +37,45 @@ pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Fa
         shuffle(&mut breaks, seed);
     }
     let programs = build(&breaks)?;
-    let program = |key: &(String, String)| programs.get(key).ok_or_else(|| format!("no test program `{}` in {}", key.1, key.0));
     let built = begin.elapsed();
     for (key, tests) in by_program(&breaks) {
-        unbroken(program(&key)?, &Vec::from_iter(tests))?;
+        unbroken(program(&programs, &key)?, &Vec::from_iter(tests))?;
     }
     println!("built in {:.0} s, passed unbroken in {:.0} s", built.as_secs_f64(), (begin.elapsed() - built).as_secs_f64());
-    let begin = Instant::now();
-    let fits = |_: &Break| sample.is_none_or(|(budget, _)| begin.elapsed() < budget);
-    let survivors = on_each_core(&breaks, fits, |found| {
-        let started = Instant::now();
-        let is_killed = killed(program(&(found.test.package.clone(), found.test.program.clone()))?, found)?;
-        println!("{} {:6.2} s  {}", if is_killed { "found   " } else { "SURVIVED" }, started.elapsed().as_secs_f64(), found.name);
-        Ok((!is_killed).then(|| format!("{}: {} passes", found.name, found.test)))
-    })?;
-    let count = survivors.len();
-    let survivors: Vec<String> = survivors.into_iter().flatten().collect();
+    let until = sample.map(|(most, _)| Instant::now() + most);
+    let (count, survivors) = tried(&breaks, &programs, until)?;
     println!("{} of {count} breaks found; {} listed", count - survivors.len(), breaks.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("\n").into()) }
 }
 
-/// Does the work of one item after the other, on each core, until one is not wanted or fails.
-fn on_each_core<T: Sync, R: Send>(
-    items: &[T],
-    is_wanted: impl Fn(&T) -> bool + Sync,
-    work: impl Fn(&T) -> Result<R, Failure> + Sync,
-) -> Result<Vec<R>, Failure> {
+/// Tries one break after the other, on each core, and begins none later than `until`. Returns how many, and those that survived.
+fn tried(breaks: &[Break], programs: &Programs, until: Option<Instant>) -> Result<(usize, Vec<String>), Failure> {
     let next = AtomicUsize::new(0);
-    let of_one_core = || {
-        let mut done = Vec::new();
-        while let Some(item) = items.get(next.fetch_add(1, Relaxed)).filter(|item| is_wanted(item)) {
+    let on_one_core = || {
+        let (mut count, mut survivors) = (0, Vec::new());
+        while let Some(found) = breaks.get(next.fetch_add(1, Relaxed)).filter(|_| until.is_none_or(|until| Instant::now() < until)) {
+            let begun = Instant::now();
             // A boxed error stays in its thread.
-            done.push(work(item).map_err(|failure| failure.to_string())?);
+            let is_killed = killed(programs, found).map_err(|failure| failure.to_string())?;
+            println!("{} {:6.2} s  {}", if is_killed { "found   " } else { "SURVIVED" }, begun.elapsed().as_secs_f64(), found.name);
+            count += 1;
+            if !is_killed {
+                survivors.push(format!("{}: {} passes", found.name, found.test));
+            }
         }
-        Ok::<_, String>(done)
+        Ok::<_, String>((count, survivors))
     };
-    let of_each = thread::scope(|scope| {
+    thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let started: Vec<_> = (0..cores).map(|_| scope.spawn(of_one_core)).collect();
-        started.into_iter().map(|core| core.join().unwrap_or_else(|panic| resume_unwind(panic))).collect::<Result<Vec<_>, _>>()
-    })?;
-    Ok(of_each.into_iter().flatten().collect())
+        let started: Vec<_> = (0..cores).map(|_| scope.spawn(on_one_core)).collect();
+        let (mut count, mut survivors) = (0, Vec::new());
+        for core in started {
+            let of_core = core.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            count += of_core.0;
+            survivors.extend(of_core.1);
+        }
+        Ok((count, survivors))
+    })
 }
 
 fn shuffle(breaks: &mut [Break], seed: u64) {
@@ -108,7 +106,8 @@ fn build(breaks: &[Break]) -> Result<Programs, Failure> {
     let wanted: Vec<(String, String)> = by_program(breaks).into_keys().collect();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
-    command.env("CARGO_TARGET_DIR", tree::target()).env("CARGO_BUILD_BUILD_DIR", tree::shared());
+    // What the tree depends on is built once for it and for the product.
+    command.env("CARGO_TARGET_DIR", tree::target()).env("CARGO_BUILD_BUILD_DIR", crate::built());
     for package in wanted.iter().map(|(package, _)| package).collect::<BTreeSet<_>>() {
         command.args(["-p", package]);
     }
@@ -138,6 +137,10 @@ fn build(breaks: &[Break]) -> Result<Programs, Failure> {
     Ok(programs)
 }
 
+fn program<'p>(programs: &'p Programs, key: &(String, String)) -> Result<&'p Program, Failure> {
+    Ok(programs.get(key).ok_or_else(|| format!("no test program `{}` in {}", key.1, key.0))?)
+}
+
 impl Program {
     fn start(&self, tests: &[&str], number: Option<u32>, output: Stdio) -> Result<Child, Failure> {
         let mut command = Command::new(&self.executable);
@@ -161,8 +164,9 @@ fn unbroken(program: &Program, tests: &[&str]) -> Result<(), Failure> {
     Err(format!("missing, or failed without a break: {}", failed.join(", ")).into())
 }
 
-fn killed(program: &Program, found: &Break) -> Result<bool, Failure> {
-    let mut child = program.start(&[&found.test.name], Some(found.number), Stdio::null())?;
+fn killed(programs: &Programs, found: &Break) -> Result<bool, Failure> {
+    let Test { package, program: name, .. } = &found.test;
+    let mut child = program(programs, &(package.clone(), name.clone()))?.start(&[&found.test.name], Some(found.number), Stdio::null())?;
     let begin = Instant::now();
     while begin.elapsed() < LIMIT {
         if let Some(status) = child.try_wait()? {

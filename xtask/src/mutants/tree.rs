@@ -22,11 +22,6 @@ pub fn target() -> PathBuf {
     crate::target().join("mutants/build")
 }
 
-/// Cargo's own folder of intermediate files: what the tree depends on is built once for both.
-pub fn shared() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
-}
-
 /// Gives the packages of the tree another version: cargo names their intermediate files by name, version, and place in the workspace.
 fn with_another_version(manifest: &str) -> Result<String, Failure> {
     let (before, after) = manifest.split_once("[workspace.package]\nversion = \"").ok_or("no version of the workspace")?;
