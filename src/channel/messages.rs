@@ -88,8 +88,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Pushes a message and flushes it; never waits, nor [checks](Self::check) the kernel.
     ///
-    /// A kernel publishes answers and the free slots of their messages at once, in no order: an answer may be received shortly before its
-    /// message's slot can be used again.
+    /// An answer may be received shortly before the slot of its message is free again.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! The crate's tests in one program, linked once.
 
+mod count;
 mod force_push;
 mod frames;
 mod loom_machine;

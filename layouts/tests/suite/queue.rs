@@ -2,9 +2,8 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::mem::{MaybeUninit, forget};
 
+use crate::count::Count;
 use ringmem_layouts::Local;
-use std::convert::Infallible;
-
 use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
 use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage, WordSlot, mpmc, mpsc};
 
@@ -417,22 +416,6 @@ impl<T: Value> Pair<T> {
     fn release(&mut self) {
         self.slots.drain(..self.popped);
         self.popped = 0;
-    }
-}
-
-pub trait Count {
-    fn count(self) -> usize;
-}
-
-impl Count for usize {
-    fn count(self) -> usize {
-        self
-    }
-}
-
-impl Count for Result<usize, Infallible> {
-    fn count(self) -> usize {
-        self.unwrap()
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::count::Count;
 use crate::queue;
 
 use std::cell::{Cell, RefCell};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use queue::{Count, End, Op, dirty, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model, spsc_follows_the_model};
+use queue::{End, Op, dirty, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model, spsc_follows_the_model};
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
 use ringmem_layouts::{Host, Machine};

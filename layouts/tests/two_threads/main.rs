@@ -1,5 +1,7 @@
 //! Two threads or more at the ends of a ring. A small program, which ThreadSanitizer can run optimised.
 
+#[path = "../suite/count.rs"]
+mod count;
 #[path = "../suite/patience.rs"]
 mod patience;
 #[path = "../suite/ring_memory.rs"]

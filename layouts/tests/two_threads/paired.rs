@@ -1,6 +1,6 @@
 use std::thread;
 
-use crate::patience::Patience;
+use crate::patience::insist;
 use crate::ring_memory::Memory;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::RingFlags;
@@ -18,25 +18,9 @@ fn whole_messages_are_exchanged() {
     let mut consumer: Consumer<'_, [u64; 3], Host> = unsafe { Consumer::from_raw(memory.base, memory.len()) }.unwrap();
     let value = |number: u64| [number, !number, number.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
     thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut patience = Patience::new();
-            for number in 0..MESSAGES {
-                while producer.push(value(number)).is_err() {
-                    patience.wait();
-                }
-                patience = Patience::new();
-            }
-        });
-        let mut patience = Patience::new();
+        scope.spawn(move || (0..MESSAGES).for_each(|number| insist(|| producer.push(value(number)).ok())));
         for number in 0..MESSAGES {
-            let popped = loop {
-                match consumer.pop() {
-                    Ok(popped) => break popped,
-                    Err(_) => patience.wait(),
-                }
-            };
-            assert_eq!(popped, value(number));
-            patience = Patience::new();
+            assert_eq!(insist(|| consumer.pop().ok()), value(number));
         }
     });
 }

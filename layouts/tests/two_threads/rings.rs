@@ -1,10 +1,9 @@
 use std::iter::from_fn;
 use std::thread;
 
+use crate::count::Count;
 use crate::patience::{Patience, insist};
 use ringmem_layouts::Local;
-use std::convert::Infallible;
-
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
 
@@ -43,22 +42,6 @@ impl Seen {
     }
     fn note_all<'m, const N: usize>(&mut self, messages: impl IntoIterator<Item = &'m Message<N>>) -> usize {
         messages.into_iter().map(|message| self.note(message)).count()
-    }
-}
-
-trait Count {
-    fn count(self) -> usize;
-}
-
-impl Count for usize {
-    fn count(self) -> usize {
-        self
-    }
-}
-
-impl Count for Result<usize, Infallible> {
-    fn count(self) -> usize {
-        self.unwrap()
     }
 }
 

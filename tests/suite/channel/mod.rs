@@ -45,14 +45,20 @@ fn message(id: u64) -> Echo {
 }
 
 fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
+    receive_sending(channel, |_| {})
+}
+
+/// Sends while it waits: an answer may be seen before the slot of its message is free.
+fn receive_sending(channel: &mut Channel<Echo, Echo>, mut send: impl FnMut(&mut Channel<Echo, Echo>)) -> Echo {
     let mut answer = None;
-    eventually("there is an answer", || match channel.try_recv() {
-        Ok(value) => {
-            answer = Some(value);
-            true
+    eventually("there is an answer", || {
+        send(channel);
+        match channel.try_recv() {
+            Ok(value) => answer = Some(value),
+            Err(ReceiveError::Empty) => {}
+            Err(error) => panic!("{error}"),
         }
-        Err(ReceiveError::Empty) => false,
-        Err(error) => panic!("{error}"),
+        answer.is_some()
     });
     answer.expect("just received")
 }
