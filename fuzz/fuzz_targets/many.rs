@@ -3,6 +3,8 @@
 
 #![no_main]
 
+#[path = "../../layouts/tests/suite/count.rs"]
+mod count;
 #[path = "../../layouts/tests/suite/queue.rs"]
 mod queue;
 
