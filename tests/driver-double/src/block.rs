@@ -1,4 +1,4 @@
-//! [`Block`]: an allocation; [`Span`]: a range of one.
+//! [`Block`]: an allocation; [`Span`]: a range of one, or of adjacent mappings.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
@@ -11,6 +11,7 @@ use crate::code::{Answer, Code};
 use crate::managed::Managed;
 use crate::ordered::Ordered;
 use crate::stream::Point;
+use crate::virtual_memory::{Mapped, Use};
 
 /// The byte of unwritten and freed memory.
 pub const POISON: u8 = 0xDB;
@@ -22,12 +23,13 @@ const CUT: u64 = 64 << 10;
 
 const WRITE_COMBINED: u32 = 4;
 
-const MOST: u64 = 4 << 30;
+pub const MOST: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Device,
     Ordered,
+    Mapped,
     Managed,
     Pinned,
     Registered,
@@ -35,8 +37,8 @@ pub enum Kind {
     Pageable,
 }
 
-/// INVARIANT: `len` bytes at `place` are valid for reads and writes while this lives: its own if `owned`, else the caller's by its promise over the
-/// ABI. Others access them concurrently, so only through raw pointers and atomics.
+/// INVARIANT: `len` bytes at `place` are valid for reads and writes while this lives: its own if `owned`, its reservation's if `mapped`, else the
+/// caller's by its promise over the ABI. Others access them concurrently, so only through raw pointers and atomics.
 pub struct Block {
     place: NonNull<u8>,
     pub len: u64,
@@ -46,6 +48,7 @@ pub struct Block {
     owned: Option<(NonNull<u8>, Layout)>,
     pub ordered: Option<Ordered>,
     pub managed: Option<Managed>,
+    pub mapped: Option<Mapped>,
     pub uses: Mutex<Vec<Point>>,
 }
 
@@ -75,7 +78,7 @@ impl Block {
     }
 
     pub const fn borrowed(kind: Kind, device: u32, place: NonNull<u8>, len: u64) -> Self {
-        Self { place, len, kind, device, flags: 0, owned: None, ordered: None, managed: None, uses: Mutex::new(Vec::new()) }
+        Self { place, len, kind, device, flags: 0, owned: None, ordered: None, managed: None, mapped: None, uses: Mutex::new(Vec::new()) }
     }
 
     pub const fn place(&self) -> NonNull<u8> {
@@ -107,21 +110,39 @@ impl Drop for Block {
     }
 }
 
-/// INVARIANT: `offset + len` is at most the block's length.
+/// INVARIANT: `offset` is at most the first block's length, and `offset + len` at most the length of all blocks. Each block of `rest` is a mapping, and
+/// begins on the host where the block before it ends.
 #[derive(Clone)]
 pub struct Span {
     pub block: Arc<Block>,
+    rest: Vec<Arc<Block>>,
     offset: u64,
     pub len: u64,
 }
 
 impl Span {
     pub fn new(block: &Arc<Block>, offset: u64, len: u64) -> Option<Self> {
-        (offset.checked_add(len)? <= block.len).then(|| Self { block: Arc::clone(block), offset, len })
+        (offset.checked_add(len)? <= block.len).then(|| Self { block: Arc::clone(block), rest: Vec::new(), offset, len })
+    }
+
+    /// Returns a range that begins in the first of these mappings, each of which begins at the address where the one before it ends.
+    pub fn across(mut mappings: Vec<Arc<Block>>, offset: u64, len: u64) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        let is_within = offset <= mappings.first()?.len && end <= mappings.iter().map(|block| block.len).sum();
+        is_within.then(|| Self { block: mappings.remove(0), rest: mappings, offset, len })
+    }
+
+    pub fn blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
+        std::iter::once(&self.block).chain(&self.rest)
+    }
+
+    /// Only mapped memory refuses an access by the device that asks for it: how others share memory is a matter of peers and pools.
+    pub fn lets(&self, device: u32, access: Use) -> bool {
+        self.blocks().all(|block| block.mapped.as_ref().is_none_or(|mapped| mapped.lets(device, access)))
     }
 
     pub fn place(&self) -> NonNull<u8> {
-        // SAFETY: within the block or its end, by the invariant.
+        // SAFETY: within the first block or its end, by the invariant.
         unsafe { self.block.place.add(self.offset as usize) }
     }
 
@@ -131,7 +152,7 @@ impl Span {
 
     pub fn staged(&self) -> Answer<Self> {
         let block = Arc::new(Block::new(Kind::Pageable, self.block.device, self.len.max(1))?);
-        let staged = Self { block, offset: 0, len: self.len };
+        let staged = Self { block, rest: Vec::new(), offset: 0, len: self.len };
         staged.copy_from(self);
         Ok(staged)
     }

@@ -9,6 +9,7 @@ pub mod peer;
 pub mod pointer;
 pub mod pool;
 pub mod stream;
+pub mod virtual_memory;
 
 use crate::symbol::Symbol;
 
@@ -18,7 +19,7 @@ pub fn symbols() -> impl Iterator<Item = &'static str> {
 }
 
 pub fn all() -> impl Iterator<Item = &'static Symbol> {
-    let memory = [memory::SYMBOLS, pool::SYMBOLS, managed::SYMBOLS, pointer::SYMBOLS, copy::SYMBOLS];
+    let memory = [memory::SYMBOLS, pool::SYMBOLS, virtual_memory::SYMBOLS, managed::SYMBOLS, pointer::SYMBOLS, copy::SYMBOLS];
     let all =
         [device::SYMBOLS, peer::SYMBOLS, context::SYMBOLS, module::SYMBOLS, stream::SYMBOLS, event::SYMBOLS].into_iter().chain(memory);
     all.flatten().copied()

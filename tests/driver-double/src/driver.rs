@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::block::{Block, Kind, POISON};
+use crate::block::{Block, Kind, POISON, Span};
 use crate::call::Needs;
 use crate::code::{Answer, Code};
 use crate::context;
@@ -21,6 +21,7 @@ use crate::space::Space;
 use crate::symbol::PLAIN;
 use crate::table::Table;
 use crate::violations::Violations;
+use crate::virtual_memory::{Use, VirtualMemory};
 
 pub struct Driver {
     pub settings: Settings,
@@ -32,6 +33,7 @@ pub struct Driver {
     pub modules: Table<Module>,
     pub functions: Table<Kernel>,
     pub pools: Table<Pool>,
+    pub virtual_memory: VirtualMemory,
     pub lost: Lost,
     pub violations: Violations,
     pub machine: ringmem_ptx_machine::Device,
@@ -93,6 +95,7 @@ impl Driver {
                 modules: Table::new(0x30, "module"),
                 functions: Table::new(0xF0, "function of a module"),
                 pools,
+                virtual_memory: VirtualMemory::new(),
                 lost: Lost::default(),
                 violations: Violations::default(),
                 machine: ringmem_ptx_machine::Device::new(settings.seed).with_poison(POISON),
@@ -150,6 +153,17 @@ impl Driver {
         if self.settings.attributes.has(attribute) { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
     }
 
+    /// Resolves a range that an operation of a stream accesses, on the stream's device.
+    pub fn resolve(&self, stream: usize, address: u64, len: u64, access: Use) -> Answer<Span> {
+        let span = self.space.resolve(address, len)?;
+        if span.block.mapped.is_none() || span.lets(self.engine.stream(stream)?.device, access) {
+            Ok(span)
+        } else {
+            Err(Code::INVALID_VALUE)
+        }
+    }
+
+    /// Virtual memory belongs to no context, and stays.
     pub fn destroy_context(&self, device: &Device) {
         let ordinal = device.ordinal;
         self.lost.keep(leaks::live(self, Some(ordinal)));

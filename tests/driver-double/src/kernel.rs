@@ -1,5 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -8,12 +9,13 @@ use std::time::Duration;
 use ringmem_layouts::image::KernelHost;
 use ringmem_ptx_machine::{Fault, Kind as FaultKind};
 
-use crate::block::Kind;
+use crate::block::{Block, Kind};
 use crate::code::Code;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::module::Program;
 use crate::stream::Ticket;
+use crate::virtual_memory::Use;
 
 pub const MULTIPROCESSORS: u64 = 4;
 pub const BLOCKS_EACH: u64 = 16;
@@ -31,11 +33,24 @@ struct Group<'a> {
     device: &'static Device,
     ticket: &'a Ticket,
     kernel: &'static str,
+    /// The PTX machine runs the kernel. Its accesses are aligned, so none crosses the border of two mappings; but it looks ahead in 256 bytes
+    /// and more, which must not count as the kernel's use of the next mapping.
+    is_machine: bool,
     index: u64,
     groups: u64,
 }
 
 impl Launch {
+    /// The kernel uses the mappings into which its arguments point, from now until it ends.
+    pub fn note(&self, driver: &Driver, ticket: &Ticket) {
+        for &argument in &self.arguments {
+            if let Some(block) = driver.space.mapping(argument) {
+                // Stream-ordered memory alone has wrong orders.
+                let _ = block.used_by(ticket);
+            }
+        }
+    }
+
     pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
         let Self { program, arguments, groups, threads } = self;
         let name = program.name();
@@ -49,7 +64,8 @@ impl Launch {
                 if index >= groups {
                     return;
                 }
-                let group = Group { driver, device, ticket, kernel: name, index, groups };
+                let is_machine = matches!(program, Program::Ptx { .. });
+                let group = Group { driver, device, ticket, kernel: name, is_machine, index, groups };
                 let entry = match &program {
                     Program::Host(entry) => entry,
                     Program::Ptx { image, .. } => {
@@ -100,12 +116,18 @@ impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         let span = self.driver.space.reach(address, bytes).ok()?;
         let block = &span.block;
+        if self.is_machine && span.blocks().nth(1).is_some() {
+            return None;
+        }
         let may = match (block.kind, &block.ordered) {
+            // Which of its accesses are writes is unknown before they happen.
+            (Kind::Mapped, _) => span.lets(self.device.ordinal, Use::Read),
             (Kind::Pinned | Kind::Registered | Kind::Managed, _) => true,
             (_, Some(ordered)) => ordered.is_ready() && ordered.pool.lets(self.device.ordinal),
             (_, None) => self.device.reaches(block.device),
         };
-        if let Some(wrong) = block.ordered.as_ref().and_then(|_| block.used_by(self.ticket)) {
+        let is_use = |block: &&Arc<Block>| block.ordered.is_some() || may && block.mapped.is_some();
+        for wrong in span.blocks().filter(is_use).filter_map(|block| block.used_by(self.ticket)) {
             self.driver.violations.add(format!("kernel `{}`: {wrong}", self.kernel));
         }
         may.then(|| span.place())

@@ -29,11 +29,11 @@ pub extern "C" fn ringmem_double_live() -> u64 {
     all(Driver::the()).len() as u64
 }
 
-/// Returns the bytes not freed, without registrations.
+/// Returns the bytes not freed, without registrations. Physical memory counts once, mapped or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live_bytes() -> u64 {
-    let live = Driver::the().space.live();
-    live.iter().filter(|block| !matches!(block.kind, Kind::Registered)).map(|block| block.len).sum()
+    let (live, physical) = (Driver::the().space.live(), Driver::the().virtual_memory.bytes());
+    physical + live.iter().filter(|block| !matches!(block.kind, Kind::Registered | Kind::Mapped)).map(|block| block.len).sum::<u64>()
 }
 
 fn all(driver: &Driver) -> Vec<Left> {
@@ -44,21 +44,31 @@ fn all(driver: &Driver) -> Vec<Left> {
     all
 }
 
+/// Returns the live objects, or those of one device's context, which owns no virtual memory.
 pub fn live(driver: &Driver, of: Option<u32>) -> Vec<Left> {
     let is = |device| of.is_none_or(|of| of == device);
+    let range = |what, address, len, made| Left { what, which: format!(" {address:#x}, {len} bytes, call {made}") };
     let block = |Live { address, kind, len, made, .. }| {
         let what = match kind {
             Kind::Device => "device memory",
             Kind::Ordered => "stream-ordered memory",
+            Kind::Mapped => "mapping",
             Kind::Managed => "managed memory",
             Kind::Pinned => "pinned memory",
             Kind::Registered => "registration of host memory",
             Kind::Global | Kind::Pageable => "memory of the double",
         };
-        Left { what, which: format!(" {address:#x}, {len} bytes, call {made}") }
+        range(what, address, len, made)
     };
     let handle = |what| move |(handle, made)| Left { what, which: format!(" {handle:#x}, call {made}") };
-    let mut live: Vec<Left> = driver.space.live().into_iter().filter(|block| is(block.device)).map(block).collect();
+    let is_owned = |block: &Live| is(block.device) && (of.is_none() || block.kind != Kind::Mapped);
+    let mut live: Vec<Left> = driver.space.live().into_iter().filter(is_owned).map(block).collect();
+    if of.is_none() {
+        live.extend(driver.virtual_memory.handles.list(|_| true).into_iter().map(handle("physical memory")));
+        live.extend(
+            driver.virtual_memory.reserved().into_iter().map(|(address, len, made)| range("address reservation", address, len, made)),
+        );
+    }
     live.extend(driver.pools.list(|pool| is(pool.device) && !pool.is_default).into_iter().map(handle("memory pool")));
     live.extend(driver.engine.streams.list(|stream| is(stream.device)).into_iter().map(handle("stream")));
     live.extend(driver.events.list(|event| is(event.device)).into_iter().map(handle("event")));

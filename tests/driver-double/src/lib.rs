@@ -1,8 +1,8 @@
 //! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and threads. **It is not a GPU**, and no figure from it is a
 //! GPU's.
 //!
-//! 1. Device addresses cannot be dereferenced and are never reused. Memory holds [`POISON`] until written.
-//! 2. A call's address range must be within one live allocation.
+//! 1. Device addresses cannot be dereferenced and are never reused, except by mappings of their reservation. Memory holds [`POISON`] until written.
+//! 2. A call's address range must be within one live allocation, or within adjacent mappings.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
 //! 4. `cuLaunchKernel` runs the host build of the PTX's entry, with a thread per block; or the PTX itself, in a machine that checks it.
 //! 5. A call that may wait forever on a real driver waits here too, then aborts with the reason.
@@ -12,9 +12,17 @@
 //! 8. An allocation for which its pool has no memory waits for a queued free of the pool, unless attribute 3 of the pool
 //!    (`REUSE_ALLOW_INTERNAL_DEPENDENCIES`) is 0.
 //! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
+//! 10. Virtual memory, on Linux: an address is valid while physical memory is mapped there, for the devices to which `cuMemSetAccess` gave access.
+//!     Physical memory counts as used until its handle is released and its mapping is unmapped. It keeps its bytes when it is mapped elsewhere.
+//!     No call of virtual memory waits for work. Unmapping is a violation while queued work uses the memory; a kernel uses the mappings into which its
+//!     arguments point, and those that it has accessed, until it ends.
 //!
 //! Not modelled: speed, pools' addresses, advice on managed memory. In a kernel's host build, only
 //! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.
+//!
+//! Not modelled of virtual memory: a second mapping of a handle (`NOT_SUPPORTED`, and a violation); handles for other processes, compression and
+//! RDMA (`NOT_SUPPORTED`); physical memory of the host; the hint for a reservation's address, which is ignored; a kernel's write to memory that its
+//! device may only read, which is not detected.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -38,7 +46,7 @@
 //! The driver's own `CUDA_MODULE_LOADING=EAGER` and `CUDA_LAUNCH_BLOCKING=1` (a launch returns when its kernel has ended) have their effect.
 //!
 //! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls of the attributes 83, 89, 95, 98, 99,
-//! 115 and 122 fail if it is 0.
+//! 102, 115 and 122 fail if it is 0.
 //!
 //! # Loading
 //!
@@ -49,6 +57,11 @@
 #[macro_use]
 mod call;
 mod attributes;
+#[cfg(target_os = "linux")]
+mod backing;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_backing.rs"]
+mod backing;
 mod block;
 mod calls;
 mod code;
@@ -76,6 +89,7 @@ mod stream;
 mod symbol;
 mod table;
 mod violations;
+mod virtual_memory;
 mod word;
 
 use std::ffi::CStr;
@@ -98,18 +112,21 @@ pub use calls::pointer::*;
 pub use calls::pool::*;
 pub use calls::stream::*;
 pub use calls::symbols;
+pub use calls::virtual_memory::*;
 pub use faults::{ringmem_double_calls, ringmem_double_fail, ringmem_double_reset};
 pub use held::{ringmem_double_executed, ringmem_double_hold};
 pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};
 pub use violations::ringmem_double_violations;
 
 /// The functions that allocate: a real driver may block in them during a kernel.
-pub const ALLOCATORS: [&str; 9] = [
+pub const ALLOCATORS: [&str; 11] = [
     "cuMemAlloc_v2",
     "cuMemAllocManaged",
     "cuMemHostAlloc",
     "cuMemHostRegister_v2",
     "cuMemPoolCreate",
+    "cuMemCreate",
+    "cuMemMap",
     "cuStreamCreate",
     "cuEventCreate",
     "cuModuleLoadData",

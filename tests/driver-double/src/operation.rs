@@ -63,9 +63,13 @@ impl Operation {
             Self::Copy { to, from } => (Some(to), Some(from)),
             Self::Fill { to, .. } | Self::FillWords { to, .. } | Self::Write { to, .. } | Self::Wait { of: to, .. } => (Some(to), None),
             Self::Mark(span) => (span.as_ref(), None),
-            Self::Launch(_) | Self::Call(_) | Self::Stamp(_) => (None, None),
+            Self::Launch(launch) => {
+                launch.note(driver, ticket);
+                (None, None)
+            }
+            Self::Call(_) | Self::Stamp(_) => (None, None),
         };
-        for wrong in [one, other].into_iter().flatten().filter_map(|span| span.block.used_by(ticket)) {
+        for wrong in [one, other].into_iter().flatten().flat_map(Span::blocks).filter_map(|block| block.used_by(ticket)) {
             driver.violations.of_call(&wrong);
         }
     }

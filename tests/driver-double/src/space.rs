@@ -1,8 +1,10 @@
 //! The blocks by address.
 //!
-//! 1. A device address is in an unused window, never reused, between gaps.
+//! 1. A device address is in an unused window, never reused, between gaps. Only a mapping may have an earlier mapping's address: its reservation
+//!    keeps it.
 //! 2. Write-combined host memory has another address on devices; its host address is invalid there.
 //! 3. Memory is invalid once its stream-ordered free is queued.
+//! 4. Only mappings are adjacent: a range may begin in one and end in another.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -16,6 +18,7 @@ use crate::driver::Driver;
 const WINDOW: u64 = 0xD180_0000_0000_0000;
 const WINDOW_END: u64 = 0xD190_0000_0000_0000;
 const ORDERED: u64 = 0xD188_0000_0000_0000;
+const RESERVED: u64 = 0xD18C_0000_0000_0000;
 
 /// INVARIANT: blocks do not overlap.
 pub struct Space {
@@ -26,6 +29,7 @@ struct State {
     blocks: BTreeMap<u64, Listed>,
     next: u64,
     next_ordered: u64,
+    next_reserved: u64,
 }
 
 struct Listed {
@@ -49,7 +53,8 @@ pub struct Live {
 
 impl Space {
     pub const fn new() -> Self {
-        Self { state: RwLock::new(State { blocks: BTreeMap::new(), next: WINDOW + ALIGN, next_ordered: ORDERED + ALIGN }) }
+        let (next, next_ordered, next_reserved) = (WINDOW + ALIGN, ORDERED + ALIGN, RESERVED + ALIGN);
+        Self { state: RwLock::new(State { blocks: BTreeMap::new(), next, next_ordered, next_reserved }) }
     }
 
     pub fn place(&self, block: &Arc<Block>) -> u64 {
@@ -69,6 +74,45 @@ impl Space {
         }
         self.write().list(address, block);
         address
+    }
+
+    /// Returns the address of a new range without memory; `OUT_OF_MEMORY` if the window has no such range left.
+    pub fn reserve(&self, len: u64, alignment: u64) -> Answer<u64> {
+        let mut state = self.write();
+        let address = state.next_reserved.checked_next_multiple_of(alignment).ok_or(Code::OUT_OF_MEMORY)?;
+        let end = address.checked_add(len).filter(|&end| end < WINDOW_END).ok_or(Code::OUT_OF_MEMORY)?;
+        state.next_reserved = end + ALIGN;
+        Ok(address)
+    }
+
+    /// Lists a mapping at an address of its reservation.
+    pub fn map(&self, address: u64, block: Block) {
+        self.write().list(address, Arc::new(block));
+    }
+
+    /// Returns the mappings of a range, in the order of their addresses; `INVALID_VALUE` unless they are whole and cover it.
+    pub fn mappings(&self, address: u64, len: u64) -> Answer<Vec<(u64, Arc<Block>)>> {
+        let end = address.checked_add(len).ok_or(Code::INVALID_VALUE)?;
+        let (state, mut covered, mut mappings) = (self.read(), address, Vec::new());
+        for (&start, listed) in state.blocks.range(address..end) {
+            if listed.block.kind != Kind::Mapped || start != covered {
+                break;
+            }
+            covered = start + listed.block.len;
+            mappings.push((start, Arc::clone(&listed.block)));
+        }
+        if covered == end && len > 0 { Ok(mappings) } else { Err(Code::INVALID_VALUE) }
+    }
+
+    pub fn mapping(&self, address: u64) -> Option<Arc<Block>> {
+        if !(RESERVED..WINDOW_END).contains(&address) {
+            return None;
+        }
+        self.listed(address, 1).ok().map(|span| span.block)
+    }
+
+    pub fn has_memory_in(&self, address: u64, len: u64) -> bool {
+        self.read().touches(address, len)
     }
 
     pub fn device_address(&self, span: &Span) -> Option<u64> {
@@ -113,7 +157,7 @@ impl Space {
     pub fn clear(&self, device: u32) -> Vec<Arc<Block>> {
         let mut taken = Vec::new();
         self.write().blocks.retain(|_, listed| {
-            let stays = listed.block.device != device;
+            let stays = listed.block.device != device || listed.block.kind == Kind::Mapped;
             if !stays {
                 taken.push(Arc::clone(&listed.block));
             }
@@ -145,7 +189,8 @@ impl Space {
     pub fn listed(&self, address: u64, len: u64) -> Answer<Span> {
         let state = self.read();
         let (&start, listed) = state.blocks.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
-        Span::new(&listed.block, address - start, len).ok_or(Code::INVALID_VALUE)
+        let offset = address - start;
+        Span::new(&listed.block, offset, len).or_else(|| state.across(start, offset, len)).ok_or(Code::INVALID_VALUE)
     }
 
     pub fn was_ordered(&self, address: u64) -> bool {
@@ -194,6 +239,20 @@ impl Space {
 impl State {
     fn list(&mut self, address: u64, block: Arc<Block>) {
         self.blocks.insert(address, Listed { block, made: call::current().0 });
+    }
+
+    /// Mappings at adjacent addresses are of one reservation, so they are adjacent on the host, too.
+    fn across(&self, start: u64, offset: u64, len: u64) -> Option<Span> {
+        let (mut covered, mut mappings) = (start, Vec::new());
+        let end = start.checked_add(offset)?.checked_add(len)?;
+        for (&at, listed) in self.blocks.range(start..end) {
+            if listed.block.kind != Kind::Mapped || at != covered {
+                return None;
+            }
+            covered += listed.block.len;
+            mappings.push(Arc::clone(&listed.block));
+        }
+        Span::across(mappings, offset, len)
     }
 
     fn touches(&self, address: u64, len: u64) -> bool {

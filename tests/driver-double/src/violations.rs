@@ -44,8 +44,8 @@ impl Violations {
     }
 }
 
-/// Returns the number of violations: memory freed while in use; used without order after its allocation or before its free; a destroyed
-/// handle used; a call from a host function.
+/// Returns the number of violations: memory freed or unmapped while in use; used without order after its allocation or before its free; a destroyed
+/// handle used; a handle mapped twice at once; a call from a host function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_violations() -> u64 {
     Driver::the().violations.count.load(Relaxed)

@@ -6,10 +6,11 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::operation::Operation;
 use crate::stream::Ticket;
+use crate::virtual_memory::Use;
 
 fn upload(driver: &Driver, to: u64, from: *const c_void, bytes: usize, stream: usize, wait: bool) -> Answer {
     let from = driver.space.host(from.cast(), bytes as u64)?;
-    let ticket = driver.engine.copy(stream, driver.space.resolve(to, bytes as u64)?, from, driver.settings.deadline)?;
+    let ticket = driver.engine.copy(stream, driver.resolve(stream, to, bytes as u64, Use::Write)?, from, driver.settings.deadline)?;
     if wait {
         driver.engine.wait(&ticket, driver.settings.deadline);
     }
@@ -18,7 +19,7 @@ fn upload(driver: &Driver, to: u64, from: *const c_void, bytes: usize, stream: u
 
 fn download(driver: &Driver, to: *mut c_void, from: u64, bytes: usize, stream: usize, wait: bool) -> Answer {
     let to = driver.space.host(to.cast_const().cast(), bytes as u64)?;
-    let ticket = driver.engine.copy(stream, to, driver.space.resolve(from, bytes as u64)?, driver.settings.deadline)?;
+    let ticket = driver.engine.copy(stream, to, driver.resolve(stream, from, bytes as u64, Use::Read)?, driver.settings.deadline)?;
     if wait {
         driver.engine.wait(&ticket, driver.settings.deadline);
     }
@@ -26,7 +27,8 @@ fn download(driver: &Driver, to: *mut c_void, from: u64, bytes: usize, stream: u
 }
 
 fn within(driver: &Driver, to: u64, from: u64, bytes: usize, stream: usize) -> Answer {
-    let (to, from) = (driver.space.resolve(to, bytes as u64)?, driver.space.resolve(from, bytes as u64)?);
+    let to = driver.resolve(stream, to, bytes as u64, Use::Write)?;
+    let from = driver.resolve(stream, from, bytes as u64, Use::Read)?;
     driver.engine.copy(stream, to, from, driver.settings.deadline).map(drop)
 }
 
@@ -37,16 +39,17 @@ fn across(
     bytes: usize,
     stream: usize,
 ) -> Answer<Ticket> {
-    let ends = [(to, to_context), (from, from_context)].map(|(address, context)| {
-        let (device, span) = (driver.device_of(context)?, driver.space.resolve(address, bytes as u64)?);
-        if span.block.device == device.ordinal { Ok(span) } else { Err(Code::INVALID_VALUE) }
+    let ends = [(to, to_context, Use::Write), (from, from_context, Use::Read)].map(|(address, context, access)| {
+        let (device, span) = (driver.device_of(context)?.ordinal, driver.space.resolve(address, bytes as u64)?);
+        let is_of_device = span.blocks().all(|block| block.device == device);
+        if is_of_device && span.lets(device, access) { Ok(span) } else { Err(Code::INVALID_VALUE) }
     });
     let [to, from] = ends;
     driver.engine.copy(stream, to?, from?, driver.settings.deadline)
 }
 
 fn fill(driver: &Driver, to: u64, byte: u8, bytes: usize, stream: usize) -> Answer {
-    let to = driver.space.resolve(to, bytes as u64)?;
+    let to = driver.resolve(stream, to, bytes as u64, Use::Write)?;
     driver.engine.queue(stream, Operation::Fill { to, byte }, None).map(drop)
 }
 
@@ -85,7 +88,7 @@ calls! {
 
     Context fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: usize) |driver| {
         let bytes = count.checked_mul(4).ok_or(Code::INVALID_VALUE)?;
-        let to = driver.space.resolve(to, bytes as u64)?;
+        let to = driver.resolve(stream, to, bytes as u64, Use::Write)?;
         if to.place().addr().get() & 3 != 0 {
             return Err(Code::INVALID_VALUE);
         }

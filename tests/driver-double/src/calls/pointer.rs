@@ -6,6 +6,7 @@ use crate::code::{Answer, Code};
 use crate::context;
 use crate::driver::Driver;
 use crate::managed::NOWHERE;
+use crate::virtual_memory::Mapped;
 
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
@@ -20,9 +21,11 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
     let block = known.map(|span| &span.block);
     let is_host = block.is_some_and(|block| matches!(block.kind, Kind::Pinned | Kind::Registered | Kind::Managed));
     let start = block.and_then(|_| driver.space.start(address));
+    let reserved = block.and_then(|block| block.mapped.as_ref()).map(Mapped::reserved);
     let word = |word: Option<u64>| Ok(Value::Word(word.unwrap_or(0)));
     match number {
-        1 => word(block.map(|block| context::handle(block.device) as u64)),
+        // Virtual memory belongs to no context.
+        1 => word(block.filter(|block| block.mapped.is_none()).map(|block| context::handle(block.device) as u64)),
         2 => {
             let of_host = block.is_some_and(|block| block.kind != Kind::Managed) && is_host;
             Ok(Value::Number(block.map_or(0, |_| if of_host { HOST } else { DEVICE }.cast_signed())))
@@ -38,8 +41,9 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
         7 => word(start.map(|(_, made)| made)),
         8 => Ok(Value::Flag(block.is_some_and(|block| block.kind == Kind::Managed))),
         9 => Ok(Value::Number(block.map_or(NOWHERE, |block| block.device.cast_signed()))),
-        11 => word(start.map(|(start, _)| start)),
-        12 => word(block.map(|block| block.len)),
+        // Of a mapping, the range of its reservation.
+        11 => word(reserved.map(|(address, _)| address).or(start.map(|(start, _)| start))),
+        12 => word(reserved.map(|(_, len)| len).or(block.map(|block| block.len))),
         13 => Ok(Value::Flag(block.is_some())),
         17 => {
             let pool = block.and_then(|block| block.ordered.as_ref()).map(|ordered| &ordered.pool);

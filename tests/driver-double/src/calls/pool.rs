@@ -11,8 +11,8 @@ use crate::operation::Operation;
 use crate::ordered::Ordered;
 use crate::pool::Pool;
 
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, a pool's only one.
-const PINNED: u32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, the only one of pools and of physical memory.
+pub const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
 

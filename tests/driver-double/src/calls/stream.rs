@@ -7,6 +7,7 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::host::HostFunction;
 use crate::operation::Operation;
+use crate::virtual_memory::Use;
 use crate::word::{Condition, FLUSH};
 
 const NON_BLOCKING: u32 = 1;
@@ -23,8 +24,8 @@ unsafe fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {
     unsafe { give(stream, driver.engine.create(driver.current()?.ordinal, flags & NON_BLOCKING == 0)?) }
 }
 
-fn word(driver: &Driver, address: u64) -> Answer<Span> {
-    let span = driver.space.resolve(address, 8)?;
+fn word(driver: &Driver, stream: usize, address: u64, access: Use) -> Answer<Span> {
+    let span = driver.resolve(stream, address, 8, access)?;
     if address.is_multiple_of(8) && span.block.kind != Kind::Managed { Ok(span) } else { Err(Code::INVALID_VALUE) }
 }
 
@@ -60,7 +61,7 @@ calls! {
         if flags & FLUSH != 0 {
             driver.demand(CAN_FLUSH_REMOTE_WRITES)?;
         }
-        let of = word(driver, address)?;
+        let of = word(driver, stream, address, Use::Read)?;
         driver.engine.queue(stream, Operation::Wait { of, condition }, None).map(drop)
     }
 
@@ -92,7 +93,7 @@ calls! {
         if flags & !NO_MEMORY_BARRIER != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let to = word(driver, address)?;
+        let to = word(driver, stream, address, Use::Write)?;
         let ordered = flags & NO_MEMORY_BARRIER == 0;
         driver.engine.queue(stream, Operation::Write { to, value, ordered }, None).map(drop)
     }

@@ -34,7 +34,8 @@ const NEEDED: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuD
      cuStreamWriteValue64 cuStreamWaitValue64 cuLaunchHostFunc cuFuncLoad cuFuncGetAttribute cuOccupancyMaxActiveBlocksPerMultiprocessor cuEventCreate \
      cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuEventDestroy cuModuleLoadData cuModuleLoadDataEx cuModuleUnload \
      cuModuleGetFunction cuModuleGetGlobal cuLaunchKernel cuLaunchCooperativeKernel cuDeviceCanAccessPeer cuCtxEnablePeerAccess \
-     cuCtxDisablePeerAccess cuDeviceGetP2PAttribute cuPointerGetAttribute cuPointerGetAttributes";
+     cuCtxDisablePeerAccess cuDeviceGetP2PAttribute cuPointerGetAttribute cuPointerGetAttributes cuMemAddressReserve cuMemAddressFree \
+     cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess";
 
 #[test]
 fn the_symbols_are_exactly_those_a_backend_needs() {

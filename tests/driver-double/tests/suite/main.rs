@@ -13,3 +13,5 @@ mod order;
 mod peers;
 mod pool;
 mod stream;
+#[cfg(target_os = "linux")]
+mod virtual_memory;
