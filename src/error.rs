@@ -147,6 +147,16 @@ pub enum Error {
         /// Size of an element; 1 for bytes.
         element_bytes: u64,
     },
+    /// A part of an [address range](crate::backend::AddressRange) that is not whole units, or empty.
+    #[error("cannot map {} at offset {offset}: both must be multiples of {}, and some bytes", Bytes(*bytes), Bytes(*granularity))]
+    Granularity {
+        /// Start of the part.
+        offset: u64,
+        /// Length of the part.
+        bytes: u64,
+        /// Unit of both.
+        granularity: u64,
+    },
     /// A copy between overlapping ranges of a buffer.
     #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]
     Overlap {

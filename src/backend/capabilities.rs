@@ -29,6 +29,8 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// Largest alignment, in bytes.
     pub largest_align: u64,
+    /// Unit of [mapped](super::Backend::map) memory in bytes, a power of two; `None` if addresses cannot be reserved.
+    pub mapping_granularity: Option<u64>,
     /// Other devices whose memory it can [access](super::Backend::set_peer).
     pub peers: Vec<u32>,
 }

@@ -6,6 +6,7 @@
 //!
 //! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver.
 
+mod address_range;
 mod block;
 mod bytes;
 mod capabilities;
@@ -35,6 +36,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 
 pub use crate::location::MemoryLocation;
+pub use address_range::{AddressRange, Place};
 pub use block::{Block, DeviceAddress, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
 pub use fill::Fill;
@@ -359,6 +361,40 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::Error::Unsupported) for a device without prefetches or other memory; as [`copy`](Self::copy).
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
         Err(crate::Error::Unsupported { what: "a prefetch" })
+    }
+
+    /// Reserves at least `bytes` addresses of a device, without memory, for [`map`](Self::map).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) without a [granularity](Capabilities::mapping_granularity),
+    /// [`NoDevice`](crate::Error::NoDevice), [`Size`](crate::Error::Size), the system's error.
+    fn reserve(&self, device: u32, bytes: u64) -> Result<AddressRange> {
+        Err(crate::Error::Unsupported { what: "an address range" })
+    }
+
+    /// Allocates device memory at an offset of an address range. [Freed](Self::free) like any block.
+    ///
+    /// # Errors
+    ///
+    /// As [`occupy`](AddressRange::occupy); [`OutOfMemory`](crate::Error::OutOfMemory); [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Busy`](crate::Error::Busy) while it would wait for a kernel.
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        Err(crate::Error::Unsupported { what: "an address range" })
+    }
+
+    /// Moves a mapped block with its bytes to another offset of its range, which it does not overlap.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map), and [`Foreign`](crate::Error::Foreign) unless it is a live mapped block: it stays as it is. The driver's error: it stays where it
+    /// is, or, if the driver refuses its old place too, it is freed, and becomes [empty](Block::empty).
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses the block, now or later at its old address.
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        Err(crate::Error::Unsupported { what: "an address range" })
     }
 
     /// Enables or disables a device's access to another's memory; before disabling, wait for its uses.

@@ -29,6 +29,8 @@ pub(crate) struct Range<O> {
     pub owner: O,
     /// Freed, but in use: hidden from new calls.
     pub is_dead: bool,
+    /// Mapped in an address range: one range with the mapped ranges next to it.
+    pub joins: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -124,7 +126,31 @@ impl<O> Listed<'_, O> {
     /// `dead` includes freed ranges.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
-        range.found(offset, address, bytes, dead, call)
+        self.found(range, offset, address, bytes, dead, call)
+    }
+
+    fn found(&self, range: &Range<O>, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
+        if range.is_dead && !dead {
+            return Err(Error::Foreign { call, address, layouts: None });
+        }
+        self.joined(range, address - offset, offset.saturating_add(bytes), dead).found(address, bytes)
+    }
+
+    /// Returns the span of a range, continued over mapped ranges next to it up to `len` bytes.
+    pub(super) fn joined(&self, range: &Range<O>, start: u64, len: u64, dead: bool) -> Span {
+        let mut span = range.span(start);
+        if !range.joins || span.bytes >= len {
+            return span;
+        }
+        for (&next, range) in self.0.range(start + span.bytes..) {
+            let place = span.place.as_ptr().wrapping_add(span.bytes as usize);
+            let continues = range.joins && next == start + span.bytes && range.place.as_ptr() == place && range.device == span.device;
+            if span.bytes >= len || !continues || (range.is_dead && !dead) {
+                break;
+            }
+            span.bytes += range.bytes();
+        }
+        span
     }
 
     /// `queued`: whether the end was pageable then. A range removed since is an error.
@@ -135,7 +161,7 @@ impl<O> Listed<'_, O> {
         };
         let address = host.as_ptr().addr() as u64;
         match if queued == Some(true) { None } else { self.at(address) } {
-            Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
+            Some((range, offset)) => self.found(range, offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
             None => {
                 Ok(Found { place: host, shift: 0, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true })
@@ -157,7 +183,7 @@ fn foreign(block: &Block) -> Error {
 impl<O> Range<O> {
     pub fn of(request: &Request, place: NonNull<u8>, owner: O) -> Self {
         let Request { location, device, layout, options } = *request;
-        Self { layout, location, options, device, place, shift: 0, owner, is_dead: false }
+        Self { layout, location, options, device, place, shift: 0, owner, is_dead: false, joins: false }
     }
 
     pub fn block(&self, address: u64) -> Block {
@@ -185,13 +211,6 @@ impl<O> Range<O> {
             (false, true) => Ok(()),
             (false, false) => Err(Error::Foreign { call: "free", address: block.address(), layouts: Some(Box::new([expected, got])) }),
         }
-    }
-
-    fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
-        if self.is_dead && !dead {
-            return Err(Error::Foreign { call, address, layouts: None });
-        }
-        self.span(address - offset).found(address, bytes)
     }
 
     pub(super) fn span(&self, start: u64) -> Span {

@@ -7,6 +7,7 @@
 //!
 //! Speed and driver failures are not checked.
 
+mod address_ranges;
 mod allocation;
 mod copies;
 mod figures;
@@ -75,6 +76,16 @@ macro_rules! checks {
 
 checks! {
     $
+    address_ranges:
+        mapped_memory_counts_as_allocated_at_its_offset,
+        adjacent_mapped_blocks_are_one_range,
+        a_moved_block_keeps_its_bytes,
+        a_place_is_occupied_until_its_free_is_complete,
+        mapping_beside_a_kernel_succeeds_or_is_busy,
+        parts_that_cannot_be_mapped_are_errors_without_effects,
+        a_range_has_more_addresses_than_the_device_memory,
+        mapped_memory_outlives_the_range,
+    ;
     allocation:
         blocks_have_the_requested_size_alignment_and_location,
         options_take_effect_or_are_errors,

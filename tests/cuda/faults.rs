@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringmem::backend::cuda::{CudaBackend, Settings};
-use ringmem::backend::{Address, Backend, Fill, MemoryInfo};
+use ringmem::backend::{Address, Backend, Fill, MemoryInfo, Uses};
 use ringmem::bridge::TransferStrategy;
 use ringmem::channel::{Channel, Options};
 use ringmem::memory::{Buffer, Device, Host, Pinned, Unified};
@@ -14,7 +14,9 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{Alone, Double};
 
-const RELEASES: [&str; 10] = [
+const RELEASES: [&str; 12] = [
+    "cuMemRelease",
+    "cuMemAddressFree",
     "cuMemFree_v2",
     "cuMemFreeAsync",
     "cuMemFreeHost",
@@ -63,6 +65,7 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     host.close()?;
     unified.close()?;
     word(&backend)?;
+    parts(&backend)?;
     for strategy in [TransferStrategy::Unified, TransferStrategy::Async] {
         // SAFETY: `echo` takes no own arguments.
         let mut channel: Channel<Echo, Echo> =
@@ -71,6 +74,26 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
         channel.close()?;
     }
     Ok(())
+}
+
+fn parts(backend: &Arc<CudaBackend>) -> Result<(), Error> {
+    let Some(unit) = backend.capabilities(0)?.mapping_granularity else { return Ok(()) };
+    let range = backend.reserve(0, 4 * unit)?;
+    let mut blocks = Vec::new();
+    let outcome = (|| {
+        blocks.push(backend.map(&range, 0, unit)?);
+        blocks.push(backend.map(&range, unit, unit)?);
+        // SAFETY: two parts, which nothing else uses.
+        unsafe { backend.fill_now(&Fill::of(Address::Device(range.address()), 5_u8, 2 * unit)) }?;
+        // SAFETY: nothing uses it.
+        unsafe { backend.remap(&mut blocks[1], 2 * unit) }
+    })();
+    let mut freed = Ok(());
+    for block in blocks.into_iter().filter(|block| block.layout.size() > 0) {
+        // SAFETY: each block is freed once, and unused.
+        freed = freed.and(unsafe { backend.free(&block, &Uses::NONE) });
+    }
+    outcome.and(freed)
 }
 
 fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
@@ -116,7 +139,12 @@ fn every_call_in_turn(stream_ordered: bool) {
                         "{symbol}, {code}: {call} said {name}, {told}"
                     );
                 }
-                let expected = if symbol == "cuCtxSetCurrent" { 100 } else { u64::from(RELEASES.contains(&symbol)) };
+                let expected = match symbol {
+                    "cuCtxSetCurrent" => 100,
+                    // The mapping, and the addresses around it.
+                    "cuMemUnmap" => 2,
+                    _ => u64::from(RELEASES.contains(&symbol)),
+                };
                 let left = double.settled(before + expected).saturating_sub(before);
                 assert!(left <= expected, "call {number} of {symbol} answered {code}: {left} left");
             }

@@ -1,6 +1,7 @@
 //! The CUDA backend on the driver double, not on a GPU.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
+mod address_ranges;
 mod channel;
 mod conformance;
 mod exits;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
-use ringmem::backend::{Backend, Launch, MemoryLocation, Options, Request};
+use ringmem::backend::{Backend, Launch, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Image};
@@ -50,6 +50,9 @@ fn frees_and_loads_under_a_kernel() {
     let mut bytes = vec![0_u8; 4096];
     // SAFETY: the bytes outlive the backend's use of them: it has ended below.
     let registered = unsafe { backend.register(0, NonNull::from(&mut bytes[..]).cast(), bytes.len()) }.expect("new memory");
+    let unit = backend.capabilities(0).expect("a device").mapping_granularity.expect("the double has address ranges");
+    let range = backend.reserve(0, 4 * unit).expect("addresses");
+    let [freed, mut kept] = [0, 1].map(|at| backend.map(&range, at * unit, unit).expect("room"));
     let held = Held::on(&first);
     let [_, waiting, _] = listed();
     let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
@@ -58,19 +61,29 @@ fn frees_and_loads_under_a_kernel() {
     let other = Image { host: &IMAGE.host[..1], ..IMAGE };
     let loaded = Module::load(&backend, &other, &ABI).map(drop);
     assert!(matches!(loaded, Err(Error::Busy { .. })), "{loaded:?}");
+    let mapped = backend.map(&range, 2 * unit, unit);
+    assert!(matches!(mapped, Err(Error::Busy { .. })), "{mapped:?}");
+    // SAFETY: nothing uses it.
+    let moved = unsafe { backend.remap(&mut kept, 2 * unit) };
+    assert!(matches!(moved, Err(Error::Busy { .. })), "{moved:?}");
+    for block in [freed, kept] {
+        // SAFETY: each block is freed once, and unused.
+        unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
+    }
+    drop(range);
     let trimmed = backend.trim(0);
     assert!(matches!(trimmed, Err(Error::Busy { .. })), "{trimmed:?}");
     let known = Module::load(&backend, &IMAGE, &ABI).expect("already loaded");
     drop(known);
-    assert_eq!((calls(), backend.waiting()), (before.clone(), 3));
+    assert_eq!((calls(), backend.waiting()), (before.clone(), 5));
     drop(held);
     first.synchronize().expect("the kernel has ended");
     backend.trim(0).expect("no kernel runs");
     assert_eq!(backend.waiting(), 0);
     let after = calls();
-    for ((call, before), (_, after)) in
-        before.iter().zip(&after).filter(|((call, _), _)| call.contains("Free") || call.contains("Unregister"))
-    {
+    for ((call, before), (_, after)) in before.iter().zip(&after).filter(|((call, _), _)| {
+        ["Free", "Unregister", "Unmap", "Release"].iter().any(|end| call.starts_with("cuMem") && call.contains(end))
+    }) {
         assert!(after > before, "{call} was deferred, and not lost");
     }
 }

@@ -11,7 +11,7 @@ use ringmem::memory::{Arena, Device, Pinned};
 use checks::{CHECKS, Subject};
 
 fn plain() -> Subject {
-    let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
+    let backend = HostBackend::builder().device_memory(4 << 20).mapping_granularity(Some(64 << 10)).build().expect("a backend");
     let counted = Arc::clone(&backend);
     Subject::new(backend).counting(move || counted.counters().into())
 }
@@ -23,7 +23,7 @@ fn least() -> Subject {
 }
 
 fn over_arenas() -> Subject {
-    let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
+    let backend = HostBackend::builder().device_memory(4 << 20).mapping_granularity(Some(64 << 10)).build().expect("a backend");
     let device = Arena::new(Device::new(&backend, 0), 2 << 20, 4096).expect("room");
     let pinned = Arena::new(Pinned::new(&backend, 0), 2 << 20, 4096).expect("room");
     Subject { device: Arc::new(device), pinned: Arc::new(pinned), ..Subject::new(backend) }

@@ -17,6 +17,7 @@ use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("Granularity", include_str!("../conformance/address_ranges.rs")),
     ("System", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),
     ("Kernel", include_str!("channel/refusals.rs")),

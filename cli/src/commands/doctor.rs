@@ -51,8 +51,15 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     let backend = &selected.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
     let strategy = TransferStrategy::for_device(detected.visibility, &backend.capabilities(0)?);
-    let devices = (0..backend.devices())
-        .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
+    let granularities = (0..backend.devices())
+        .map(|device| Ok(backend.capabilities(device)?.mapping_granularity))
+        .collect::<ringmem::Result<Vec<Option<u64>>>>()?;
+    let devices = (0..)
+        .zip(&granularities)
+        .map(|(device, granularity)| {
+            let memory = backend.memory_info(device)?.map(|memory| memory.total);
+            Ok(json!({ "ordinal": device, "memory": memory, "mapping_granularity": granularity }))
+        })
         .collect::<ringmem::Result<Vec<Value>>>()?;
     let (driver, limits) = (gpu::driver(), limits(arguments.selection.pinned));
     let variables = variables(&driver);
@@ -93,6 +100,14 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
         driver => writeln!(out, "CUDA        {}", json_line(driver))?,
+    }
+    for (device, granularity) in granularities.iter().enumerate() {
+        match granularity {
+            Some(bytes) => {
+                writeln!(out, "addresses   device {device} maps memory at reserved addresses, in units of {}", size::show(*bytes))?
+            }
+            None => writeln!(out, "addresses   device {device} cannot reserve addresses")?,
+        }
     }
     for gpu in driver["gpus"].as_array().into_iter().flatten() {
         if let (Some(name), Some(advice)) = (gpu["name"].as_str(), gpu["advice"].as_str()) {

@@ -51,6 +51,23 @@ fn doctor_and_layout_use_the_driver_s_device() {
 }
 
 #[test]
+fn the_doctor_reports_whether_addresses_can_be_reserved() {
+    for (attribute, granularity) in [("102=1", Some(2 << 20)), ("102=0", None)] {
+        let doctor = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.arg("doctor").args(arguments).env("LD_LIBRARY_PATH", double()).env("RINGMEM_DOUBLE_ATTRIBUTES", attribute);
+            command.output().expect("the program").stdout
+        };
+        let said: Value = serde_json::from_slice(&doctor(&["--json"])).expect("one object");
+        assert_eq!(said["devices"][0]["mapping_granularity"].as_u64(), granularity, "{said}");
+        let lines = String::from_utf8(doctor(&[])).expect("text");
+        let can = lines.contains("\naddresses   device 0 maps memory at reserved addresses, in units of 2 MiB\n");
+        let cannot = lines.contains("\naddresses   device 0 cannot reserve addresses\n");
+        assert_eq!((can, cannot), (granularity.is_some(), granularity.is_none()), "{lines}");
+    }
+}
+
+#[test]
 fn the_doctor_reports_a_kernel_watchdog_with_advice() {
     for (attribute, is_watched) in [("17=0", false), ("17=1", true)] {
         let doctor = |arguments: &[&str]| {

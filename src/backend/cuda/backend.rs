@@ -16,7 +16,8 @@ use super::queue::{Length, Queue};
 use crate::backend::counters::Counters;
 use crate::backend::host;
 use crate::backend::{
-    Address, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Prefetch, Request, StreamId, Taints, Ticket, Uses,
+    Address, AddressRange, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Prefetch, Request, StreamId, Taints,
+    Ticket, Uses,
 };
 use crate::{Error, Result};
 
@@ -360,6 +361,23 @@ unsafe impl Backend for CudaBackend {
 
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
         self.inner.prefetch_queued(prefetch, on)
+    }
+
+    fn reserve(&self, device: u32, bytes: u64) -> Result<AddressRange> {
+        self.inner.reserve_addresses(device, bytes)
+    }
+
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        driver::check_not_forked("cuMemMap")?;
+        self.inner.tidy();
+        self.inner.map_part(range, offset, bytes)
+    }
+
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        driver::check_not_forked("cuMemMap")?;
+        self.inner.tidy();
+        // SAFETY: the contract is the same: nothing uses the block.
+        unsafe { self.inner.move_part(block, offset) }
     }
 
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {

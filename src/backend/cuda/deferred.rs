@@ -14,6 +14,7 @@
 //! | block that a thread is freeing | `freeing` | the driver's free has returned |
 //! | kept value | `values` | its uses are complete, and no block in `blocks` or `freeing` contains the start of its block (`bound_to`) |
 //! | value that a thread is dropping | `dropping`, if bound to a block | the drop has returned or panicked |
+//! | addresses of a dropped range | `addresses` | no kernel is queued or running |
 //!
 //! `count` is the length of all lists, `Deferred::values` that of `values`. Both are written under the lock and read without it. `count` is written after
 //! the drops: a reader of 0 sees their effects. While it is 0, `drain` takes no lock.
@@ -38,6 +39,7 @@ use std::thread::{self, JoinHandle};
 use std::vec::Vec;
 
 use super::Inner;
+use super::address_range::Reserved;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::ranges::strike;
@@ -57,6 +59,7 @@ struct Pending {
     freeing: Vec<Range<u64>>,
     values: Vec<Value>,
     dropping: Vec<Range<u64>>,
+    addresses: Vec<Reserved>,
 }
 
 struct Value {
@@ -88,6 +91,13 @@ impl Deferred {
         }
         let mut pending = self.pending();
         pending.values.push(Value { uses: *uses, bound_to, value });
+        self.recount(&pending);
+    }
+
+    /// Gives addresses back at a later call, when no kernel runs.
+    pub fn unreserve(&self, reserved: Reserved) {
+        let mut pending = self.pending();
+        pending.addresses.push(reserved);
         self.recount(&pending);
     }
 
@@ -127,6 +137,7 @@ impl Deferred {
             self.recount(&pending);
             due
         };
+        self.give_back_addresses(backend);
         for Value { value, bound_to, .. } in values {
             if caught(|| drop(value)).is_none() {
                 backend.counts.unreported.fetch_add(1, Relaxed);
@@ -135,6 +146,27 @@ impl Deferred {
                 let mut pending = self.pending();
                 strike(&mut pending.dropping, &bound_to);
                 self.recount(&pending);
+            }
+        }
+    }
+
+    fn give_back_addresses(&self, backend: &Inner) {
+        if self.pending().addresses.is_empty() {
+            return;
+        }
+        let _no_launches = backend.block_launches();
+        if backend.has_kernels() {
+            return;
+        }
+        let addresses = {
+            let mut pending = self.pending();
+            let addresses = mem::take(&mut pending.addresses);
+            self.recount(&pending);
+            addresses
+        };
+        for reserved in addresses {
+            if reserved.give_back(backend.calls()).is_err() {
+                backend.counts.unreported.fetch_add(1, Relaxed);
             }
         }
     }
@@ -163,8 +195,8 @@ impl Deferred {
     }
 
     fn recount(&self, pending: &Pending) {
-        let Pending { blocks, freeing, values, dropping } = pending;
-        self.count.store(blocks.len() + freeing.len() + values.len() + dropping.len(), Release);
+        let Pending { blocks, freeing, values, dropping, addresses } = pending;
+        self.count.store(blocks.len() + freeing.len() + values.len() + dropping.len() + addresses.len(), Release);
         self.values.store(values.len(), SeqCst);
     }
 

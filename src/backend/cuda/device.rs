@@ -39,7 +39,7 @@ use ringmem_layouts::ring::mpmc::SystemAtomics;
 use super::driver::{Calls, Driver, Handle, attribute, code, is_final};
 use super::occupancy::Occupancy;
 use super::process;
-use super::resources::{DriverPool, Events, PinnedChunk, PinnedChunks, Stager};
+use super::resources::{DriverPool, Events, NO_ACCESS, PinnedChunk, PinnedChunks, READ_WRITE, Stager};
 use super::{CudaBackend, Inner, Settings};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
@@ -76,6 +76,8 @@ pub(super) struct Device {
     pub local_bytes: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<DriverPool>,
+    /// Held while a part of an address range of this device is mapped and listed, and while a peer's access to the listed parts changes.
+    pub mapping: Mutex<()>,
     peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
@@ -116,6 +118,7 @@ impl Device {
             occupancy: Occupancy::default(),
             local_bytes: AtomicU32::new(0),
             pool: None,
+            mapping: Mutex::default(),
             peers: Mutex::default(),
             context: Handle(context),
             streams: Mutex::default(),
@@ -258,6 +261,13 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Returns true if this device may access a peer's memory.
+    pub fn may_access(&self, peer: u32) -> bool {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer)
+    }
+}
+
 impl InternalStream {
     pub const fn stream(&self) -> CUstream {
         self.stream.0
@@ -324,6 +334,8 @@ pub(super) struct Facts {
     system_scope: bool,
     pub writes_words: bool,
     pools: bool,
+    /// `None` without address ranges.
+    pub granularity: Option<u64>,
     pub cooperative: bool,
     pub processors: u32,
 }
@@ -351,6 +363,11 @@ impl Facts {
             system_scope: mapped && number(attribute::CAPABILITY_MAJOR)? >= SCOPED,
             writes_words: newer(attribute::WRITES_WORDS)? && calls.cuStreamWriteValue64_v2.is_some(),
             pools: newer(attribute::MEMORY_POOLS)? && calls.has_pools(),
+            granularity: if newer(attribute::VIRTUAL_MEMORY_MANAGEMENT)? && calls.has_address_ranges() {
+                Some(calls.granularity(device.cast_unsigned())?)
+            } else {
+                None
+            },
             cooperative: has(attribute::COOPERATIVE_LAUNCH)? && calls.cuLaunchCooperativeKernel.is_some(),
             processors: number(attribute::PROCESSORS)?,
         })
@@ -372,6 +389,7 @@ impl Inner {
             shared_memory: facts.integrated,
             stream_ordered: device.pool.is_some(),
             largest_align: LARGEST_ALIGN,
+            mapping_granularity: facts.granularity,
             peers,
         })
     }
@@ -403,9 +421,7 @@ impl Inner {
     }
 
     pub(super) fn have_peer_access(&self, one: u32, other: u32) -> bool {
-        let has = |device: u32, peer: u32| {
-            self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
-        };
+        let has = |device: u32, peer: u32| self.device(device).is_ok_and(|device| device.may_access(peer));
         has(one, other) || has(other, one)
     }
 
@@ -417,6 +433,7 @@ impl Inner {
         if !self.can_access_peer(home, peer)? {
             return Err(Error::Unsupported { what: "peer access between these devices" });
         }
+        let _mapping = other.mapping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut peers = home.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.contains(&peer) == enabled {
             return Ok(());
@@ -439,6 +456,7 @@ impl Inner {
         if let Some(pool) = &other.pool {
             pool.set_access(device, enabled)?;
         }
+        self.set_access_to_parts(other, device, if enabled { READ_WRITE } else { NO_ACCESS })?;
         let counts = &self.counts;
         if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
         if enabled {

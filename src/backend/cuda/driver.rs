@@ -48,6 +48,7 @@ pub(super) mod attribute {
     pub const HOST_NATIVE_ATOMICS: c_int = 86;
     pub const CONCURRENT_MANAGED_ACCESS: c_int = 89;
     pub const COOPERATIVE_LAUNCH: c_int = 95;
+    pub const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
     pub const MEMORY_POOLS: c_int = 115;
     /// 93 is for `cuStreamWriteValue64_v2`'s predecessor.
     pub const WRITES_WORDS: c_int = 122;
@@ -297,7 +298,18 @@ pub(super) struct Access {
     pub flags: c_int,
 }
 
-const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
+/// `CUmemAllocationProp`.
+#[repr(C)]
+pub(super) struct MemoryProperties {
+    pub allocation: c_int,
+    pub handles: c_int,
+    pub location: c_int,
+    pub device: c_int,
+    pub security: *mut c_void,
+    pub flags: [c_uchar; 8],
+}
+
+const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12 && size_of::<MemoryProperties>() == 32);
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
@@ -366,6 +378,14 @@ functions! {
         fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
         fn cuMemPoolSetAccess(pool: CUmemoryPool, access: *const Access, count: usize);
         fn cuMemPoolTrimTo(pool: CUmemoryPool, bytes: usize);
+        fn cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const MemoryProperties, which: c_uint);
+        fn cuMemAddressReserve(address: *mut CUdeviceptr, bytes: usize, align: usize, wish: CUdeviceptr, flags: u64);
+        fn cuMemAddressFree(address: CUdeviceptr, bytes: usize);
+        fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const MemoryProperties, flags: u64);
+        fn cuMemRelease(handle: u64);
+        fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
+        fn cuMemUnmap(address: CUdeviceptr, bytes: usize);
+        fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const Access, count: usize);
         fn cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
         fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream);
         fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_int, device: CUdevice);

@@ -29,7 +29,7 @@
 //!
 //! A thread takes them from left to right, and may omit any:
 //!
-//! `Device::occupancy`, an image's `loading` → `launching` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
+//! `Device::occupancy`, an image's `loading` → `launching` → `Device::mapping` → `Device::peers` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
 //! lists of a device.
 //!
 //! `opening` and the list in `modules` are taken with none of these held. `opening` is held while a device is opened, the list while nothing else is taken. The
@@ -139,6 +139,10 @@ impl Inner {
         slot.get().ok_or_else(none)
     }
 
+    pub fn opened(&self) -> impl Iterator<Item = &Arc<Device>> {
+        self.devices.iter().filter_map(OnceLock::get)
+    }
+
     pub fn is_open(&self, ordinal: u32) -> bool {
         self.devices.get(ordinal as usize).is_some_and(|slot| slot.get().is_some())
     }
@@ -230,7 +234,7 @@ impl Inner {
             let opened = mem::take(&mut *self.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
             opened.into_values().map(ManuallyDrop::into_inner).for_each(drop);
         }
-        for device in self.devices.iter().filter_map(OnceLock::get) {
+        for device in self.opened() {
             if is_complete {
                 let _bound = device.bind();
                 self.unload_all(device);

@@ -215,9 +215,10 @@ impl<O> Ranges<O> {
     #[inline(always)]
     pub fn end(&self, at: Address, bytes: u64, call: &'static str) -> Result<Found> {
         let address = at.get();
-        match cached_span(self.stamp.now(), address) {
-            Some(span) => span.found(address, bytes),
-            None => self.look_up(at, address, bytes, call),
+        // A cached span of mapped memory may be shorter than it is now.
+        match cached_span(self.stamp.now(), address).map(|span| span.found(address, bytes)) {
+            Some(Ok(found)) => Ok(found),
+            _ => self.look_up(at, address, bytes, call),
         }
     }
 
@@ -226,7 +227,7 @@ impl<O> Ranges<O> {
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
-            cache_span(stamp, range.span(address - offset));
+            cache_span(stamp, ranges.joined(range, address - offset, offset.saturating_add(bytes), false));
         }
         ranges.end(at, bytes, None, call)
     }
@@ -235,6 +236,10 @@ impl<O> Ranges<O> {
 impl<O> Listed<'_, O> {
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
         self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Range<O>)> {
+        self.0.iter()
     }
 
     pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
@@ -299,7 +304,17 @@ mod tests {
 
     fn range(bytes: usize) -> Range<()> {
         let (options, place) = (Options::empty(), NonNull::without_provenance(core::num::NonZero::new(START as usize).expect("not 0")));
-        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, shift: 0, owner: (), is_dead: false }
+        Range {
+            layout: layout(bytes),
+            location: MemoryLocation::Device,
+            options,
+            device: 0,
+            place,
+            shift: 0,
+            owner: (),
+            is_dead: false,
+            joins: false,
+        }
     }
 
     fn block(bytes: usize) -> Block {

@@ -8,6 +8,7 @@
 //! | managed | `cuMemAllocManaged` | `Driver` | `cuMemFree` | yes |
 //! | pageable | Rust's allocator | `Pageable` | Rust's allocator | no |
 //! | registered by the caller | - (`interop.rs`) | `Registered` | `cuMemHostUnregister` | yes |
+//! | part of an address range (`address_range.rs`) | `cuMemCreate`, `cuMemMap` | `Part` | `cuMemUnmap`, `cuMemRelease` | perhaps |
 //! | adopted | - (`interop.rs`) | `Adopted` | a drop of the caller's value | no |
 //!
 //! # Order of steps
@@ -27,6 +28,7 @@ use std::io;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use super::address_range::Part;
 use super::device::{Device, LARGEST_ALIGN};
 use super::driver::{self, Handle, code};
 use super::queue::{CompletionCount, Length};
@@ -42,13 +44,14 @@ pub(super) enum Owner {
     Pinned(Handle<u8>),
     Registered(Handle<u8>),
     Pageable(Handle<u8>, Layout),
+    Part(Part),
     Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
 }
 
 impl Owner {
     /// True if freeing synchronises with every kernel.
     pub const fn free_waits(&self) -> bool {
-        matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_))
+        matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_) | Self::Part(_))
     }
 }
 
@@ -222,14 +225,14 @@ impl Inner {
         let home = self.device(range.device)?;
         let _bound = home.bind();
         let (location, bytes) = (range.location, range.bytes());
-        let released = self.release_owned(home, range.owner);
+        let released = self.release_owned(home, range.owner, bytes);
         if location == MemoryLocation::Pinned {
             self.budget.give(bytes);
         }
         released
     }
 
-    fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
+    fn release_owned(&self, home: &Device, owner: Owner, bytes: u64) -> Result<()> {
         match owner {
             // SAFETY: `cuMemAlloc` or `cuMemAllocManaged` returned the address. The owner is consumed, so it is freed once; its range was removed after its
             // uses.
@@ -245,6 +248,7 @@ impl Inner {
                 unsafe { dealloc(place.0, layout) };
                 Ok(())
             }
+            Owner::Part(part) => self.release_part(home, part, bytes),
             Owner::Adopted(_) => Ok(()),
         }
     }
@@ -255,7 +259,7 @@ impl Inner {
         home.run_and_wait(|internal| unsafe { home.calls.cuMemFreeAsync(address, internal.stream()) })
     }
 
-    fn explain(&self, error: Error, home: &Device, request: &Request) -> Error {
+    pub(super) fn explain(&self, error: Error, home: &Device, request: &Request) -> Error {
         match error {
             Error::Driver { code: code::OUT_OF_MEMORY, .. } => self.out_of_memory(home, request),
             error => error,

@@ -24,6 +24,7 @@
 //! # Ok(()) }
 //! ```
 
+mod address_range;
 mod backend;
 mod copy;
 mod deferred;

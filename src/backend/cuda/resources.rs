@@ -234,13 +234,13 @@ impl Stager {
 }
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-const PINNED: c_int = 1;
+pub(super) const PINNED: c_int = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const ON_A_DEVICE: c_int = 1;
+pub(super) const ON_A_DEVICE: c_int = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_NONE`.
-const NO_ACCESS: c_int = 0;
+pub(super) const NO_ACCESS: c_int = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const READ_WRITE: c_int = 3;
+pub(super) const READ_WRITE: c_int = 3;
 /// `CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES`.
 const WAITS_FOR_FREES: c_int = 3;
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.

@@ -47,7 +47,12 @@ impl HostBackend {
         let (bytes, align) = (layout.size() as u64, layout.align() as u64);
         let offset = match arena.take(bytes, align)? {
             Some(offset) => offset,
-            None => self.inner.take_from_pages(arena, bytes, align, &Facts::allocation(request, on))?,
+            None => {
+                let take = |evicted: &mut _| arena.take_from_pages(bytes, align, evicted);
+                // SAFETY: just allocated, with this size, and unused.
+                let give = |offset: &u64| unsafe { arena.give(*offset, bytes) };
+                self.inner.take_from_pages(&Facts::allocation(request, on), take, give)?
+            }
         };
         // SAFETY: just allocated, with this size.
         unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };

@@ -37,11 +37,25 @@ pub(super) struct Arena {
     _mapping: Mapping,
 }
 
-/// INVARIANT: while the lock is free, allocations and pages together do not exceed the capacity.
+/// INVARIANT: while the lock is free, allocations, mapped bytes and pages together do not exceed the capacity.
 struct Space {
     free_list: FirstFit,
+    /// Bytes of address ranges that have memory: not in the mapping, but of the capacity.
+    mapped: u64,
     pages: Pages,
     peak: u64,
+}
+
+impl Space {
+    /// Bytes without an allocation, including those of pages.
+    fn free(&self) -> u64 {
+        self.free_list.free() - self.mapped
+    }
+
+    fn shortage(&self, align: u64) -> Shortage {
+        let Shortage { largest, .. } = self.free_list.shortage(align);
+        Shortage { free: self.free(), largest: largest.min(self.free()) }
+    }
 }
 
 impl Arena {
@@ -55,7 +69,7 @@ impl Arena {
         let padding = base.align_offset(ALIGN as usize);
         // SAFETY: `padding` is below `ALIGN`; the mapping is longer.
         let place = HostPointer(unsafe { base.add(padding) });
-        let space = Mutex::new(Space { free_list: FirstFit::new(capacity), pages: Pages::default(), peak: 0 });
+        let space = Mutex::new(Space { free_list: FirstFit::new(capacity), mapped: 0, pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
     }
 
@@ -65,7 +79,9 @@ impl Arena {
 
     pub fn largest_free(&self, freeable: &[(DeviceAddress, u64)]) -> u64 {
         let ranges = freeable.iter().filter_map(|&(address, bytes)| Some((address.get().checked_sub(self.window)?, bytes)));
-        self.space().free_list.longest_with(ranges)
+        let space = self.space();
+        let free = space.free() + ranges.clone().map(|(_, bytes)| bytes).sum::<u64>();
+        space.free_list.longest_with(ranges).min(free)
     }
 
     pub fn occupied(&self) -> Live {
@@ -107,19 +123,42 @@ impl Arena {
 
     fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest, limit: None, unavailable: None };
-        let offset = space.free_list.allocate(bytes, align).map_err(short)?;
+        if bytes > space.free() {
+            return Err(short(space.shortage(align)));
+        }
+        let offset = space.free_list.allocate(bytes, align).map_err(|_| short(space.shortage(align)))?;
+        self.make_room(space, evicted);
+        Ok(offset)
+    }
+
+    fn make_room(&self, space: &mut Space, evicted: &mut Vec<u64>) {
         while self.held(space) > self.capacity
             && let Some(page) = space.pages.oldest()
         {
             evicted.push(page);
         }
         space.peak = space.peak.max(self.held(space));
-        Ok(offset)
+    }
+
+    /// Takes memory for a part of an address range.
+    pub fn take_mapped(&self, bytes: u64, evicted: &mut Vec<u64>) -> Result<()> {
+        let mut space = self.space();
+        let free = space.free();
+        if bytes > free {
+            return Err(Error::OutOfMemory { requested: bytes, free, largest: free, limit: None, unavailable: None });
+        }
+        space.mapped += bytes;
+        self.make_room(&mut space, evicted);
+        Ok(())
+    }
+
+    pub fn give_mapped(&self, bytes: u64) {
+        self.space().mapped -= bytes;
     }
 
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
         let space = self.space();
-        let Shortage { free, largest } = space.free_list.shortage(if align.is_power_of_two() { align } else { 1 });
+        let Shortage { free, largest } = space.shortage(if align.is_power_of_two() { align } else { 1 });
         Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None }
     }
 
@@ -145,7 +184,7 @@ impl Arena {
     }
 
     fn held(&self, space: &Space) -> u64 {
-        self.capacity - space.free_list.free() + space.pages.count() * self.page
+        self.capacity - space.free() + space.pages.count() * self.page
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
@@ -218,7 +257,7 @@ impl Pages {
     }
 }
 
-fn window(capacity: u64) -> Result<u64> {
+pub(super) fn window(capacity: u64) -> Result<u64> {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let size = capacity.next_multiple_of(ALIGN) + ALIGN;
     let take = |taken: u64| taken.checked_add(size).filter(|&taken| taken <= WINDOWS_SIZE);

@@ -9,14 +9,14 @@ use std::sync::{Arc, PoisonError};
 use ringmem_layouts::{Abi, Image};
 
 use super::HostBackend;
-use super::faults::Verb;
+use super::faults::{Struck, Verb};
 use super::inner::Held;
 use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::queue::{self, Operation, Queue};
 use crate::backend::{
-    Address, Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch, Request,
-    StreamId, Taints, Ticket, Uses, entry,
+    Address, AddressRange, Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch,
+    Request, StreamId, Taints, Ticket, Uses, entry,
 };
 use crate::sys::panic::both;
 use crate::{Error, Result};
@@ -57,19 +57,7 @@ unsafe impl Backend for HostBackend {
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let Some(facts) = self.inner.watched(|| Facts::allocation(request, on)) else { return self.give_or_wait(request, on) };
-        let outcome = match self.inner.plan.next(Verb::Allocate) {
-            None => self.give_or_wait(request, on),
-            Some(_) => Err(self.shortage(request)),
-        };
-        let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
-        let is_given = outcome.is_ok();
-        // After a panic of the clock, the caller gets no block.
-        let give = |has_panicked: bool| match &outcome {
-            Ok(block) if has_panicked => self.inner.ranges.take(block).map(|range| self.inner.release(block.address(), range)),
-            _ => Ok(()),
-        };
-        both(|| self.inner.log(&facts, Phase::Called, None, is_given), give)?;
-        outcome
+        self.call_for_block(&facts, || self.give_or_wait(request, on), |_| self.shortage(request))
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
@@ -336,6 +324,24 @@ unsafe impl Backend for HostBackend {
             };
             Ok((Operation::Prefetch(*prefetch), route.map_or(Work::Nothing, |route| Work::Bytes(route, bytes))))
         })
+    }
+
+    fn reserve(&self, device: u32, bytes: u64) -> Result<AddressRange> {
+        self.call(|| Facts { bytes, ..Facts::of(Verb::Reserve, None) }, || self.reserve_addresses(device, bytes))
+    }
+
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        let facts = Facts { bytes, ..Facts::of(Verb::Map, None) };
+        let run = || self.map_or_wait(range, offset, bytes, &facts);
+        if self.inner.is_watched() { self.call_for_block(&facts, run, Struck::error) } else { run() }
+    }
+
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        let facts = Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::Remap, None) };
+        // SAFETY: the caller promises that nothing uses the block.
+        let run = || unsafe { self.move_part(block, offset) };
+        *block = if self.inner.is_watched() { self.call_for_block(&facts, run, Struck::error) } else { run() }?;
+        Ok(())
     }
 
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {

@@ -56,6 +56,7 @@ impl Builder {
                 shared_memory: false,
                 stream_ordered: false,
                 largest_align: super::arena::ALIGN,
+                mapping_granularity: if cfg!(target_os = "linux") { Some(super::arena::ALIGN) } else { None },
                 peers: Vec::new(),
             },
             peers: Vec::new(),
@@ -174,6 +175,13 @@ impl Builder {
         self
     }
 
+    /// Sets the [unit of mapped memory](Capabilities::mapping_granularity), a power of two from the system's page to 2 MiB, or `None` for devices without
+    /// [address ranges](crate::backend::AddressRange); default 2 MiB on Linux, else `None`.
+    pub const fn mapping_granularity(mut self, bytes: Option<u64>) -> Self {
+        self.capabilities.mapping_granularity = bytes;
+        self
+    }
+
     /// Sets whether `memory_info` is unknown; default false.
     pub const fn unknown_memory_info(mut self, unknown: bool) -> Self {
         self.knows_memory = !unknown;
@@ -185,7 +193,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Size`](crate::Error::Size) for a memory or page size of 0 or above 1 TiB, or above 64 devices;
-    /// [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) for the memory;
+    /// [`Align`](crate::Error::Align) for a granularity; [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) for the memory;
     /// [`Config`](crate::Error::Config) unless each rate of the [`Link`] is positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };

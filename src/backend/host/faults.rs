@@ -60,11 +60,17 @@ pub enum Verb {
     HostAccess,
     /// [`record`](crate::backend::Backend::record).
     Record,
+    /// [`reserve`](crate::backend::Backend::reserve).
+    Reserve,
+    /// [`map`](crate::backend::Backend::map).
+    Map,
+    /// [`remap`](crate::backend::Backend::remap).
+    Remap,
 }
 
 impl Verb {
     /// Every verb.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Allocate,
         Self::Free,
         Self::Copy,
@@ -82,6 +88,9 @@ impl Verb {
         Self::DisablePeer,
         Self::HostAccess,
         Self::Record,
+        Self::Reserve,
+        Self::Map,
+        Self::Remap,
     ];
 
     /// Returns the name in errors.
@@ -105,6 +114,9 @@ impl Verb {
             Self::DisablePeer => "disable_peer",
             Self::HostAccess => "host_access",
             Self::Record => "record",
+            Self::Reserve => "reserve",
+            Self::Map => "map",
+            Self::Remap => "remap",
         }
     }
 }

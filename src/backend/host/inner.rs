@@ -26,7 +26,8 @@ use std::vec::Vec;
 
 use ringmem_layouts::image::{Entry, KernelHost};
 
-use super::arena::{Arena, MOST};
+use super::address_range::{Reserved, page_size};
+use super::arena::{ALIGN, Arena, MOST};
 use super::faults::{Faults, Plan, Verb};
 use super::link::Model;
 use super::log::{Call, Facts, Log, Phase};
@@ -38,7 +39,7 @@ use super::{Builder, Clock};
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::ranges::{Range, Ranges, strike};
-use crate::backend::{Block, Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
+use crate::backend::{Block, Capabilities, MemoryLocation, ModuleId, Place, StreamId, Ticket, Uses};
 use crate::sys::fork::Process;
 use crate::sys::panic::{both, caught};
 use crate::{Error, Result};
@@ -74,6 +75,11 @@ impl Inner {
         };
         if !(1..=MOST).contains(&builder.page) {
             return Err(Error::Size { what: "page size", asked: builder.page, least: 1, most: MOST });
+        }
+        if let Some(granularity) = builder.capabilities.mapping_granularity
+            && (!granularity.is_power_of_two() || !(page_size().unwrap_or(ALIGN)..=ALIGN).contains(&granularity))
+        {
+            return Err(Error::Align { asked: granularity, most: ALIGN });
         }
         let page = if builder.capabilities.shared_memory { 0 } else { builder.page };
         let plan = Plan::default();
@@ -169,6 +175,8 @@ impl Inner {
 pub(super) enum Owner {
     Arena(u64),
     Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
+    /// A part of an address range.
+    Part(Place),
 }
 
 impl Range<Owner> {
@@ -176,11 +184,18 @@ impl Range<Owner> {
         if self.location == MemoryLocation::Pinned {
             inner.budget.give(self.bytes());
         }
-        if let Owner::Arena(offset) = self.owner
-            && let Ok(arena) = inner.arena(self.device)
-        {
+        let (Ok(arena), bytes) = (inner.arena(self.device), self.bytes()) else { return };
+        match self.owner {
             // SAFETY: allocated for this range, just removed, unused; a kernel that still used it would break its launch's promise.
-            unsafe { arena.give(offset, self.bytes()) };
+            Owner::Arena(offset) => unsafe { arena.give(offset, bytes) },
+            Owner::Mapping(mapping) => drop(mapping),
+            Owner::Part(place) => {
+                if let Ok(reserved) = place.range().held::<Reserved>(inner.id) {
+                    // SAFETY: the place is occupied by this range alone, which was just removed and is unused, as above.
+                    unsafe { reserved.decommit(place.offset() as usize, bytes as usize) };
+                }
+                arena.give_mapped(bytes);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Memory from the operating system, in pages: zeroed, committed on first access.
 
 use core::ptr::NonNull;
+use std::io;
 
 use crate::{Error, Result};
 
@@ -24,19 +25,19 @@ pub(super) struct Mapping {
 
 impl Mapping {
     pub fn new(len: usize, align: usize) -> Result<Self> {
-        Self::map(len, align, true)
+        Self::by(len, align, |len| system::map(len, true))
     }
 
     pub fn sparse(len: usize) -> Result<Self> {
-        Self::map(len, PAGE, false)
+        Self::by(len, PAGE, |len| system::map(len, false))
     }
 
-    fn map(len: usize, align: usize, reserve: bool) -> Result<Self> {
+    pub fn by(len: usize, align: usize, map: impl FnOnce(usize) -> io::Result<NonNull<u8>>) -> Result<Self> {
         if len == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
         let mapped = len.saturating_add(align.saturating_sub(PAGE));
-        let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
+        let base = map(mapped).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
         // SAFETY: at most `align - PAGE` bytes further, mapped in addition to `len`.
         let place = HostPointer(unsafe { base.add(padding) });
@@ -100,6 +101,7 @@ mod system {
 
 #[cfg(not(unix))]
 mod system {
+
     use core::alloc::Layout;
     use core::ptr::NonNull;
     use std::alloc::{alloc_zeroed, dealloc};

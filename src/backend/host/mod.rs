@@ -10,6 +10,7 @@
 //!
 //! A copy is a `memcpy`; a [model](Link) computes a link's time. Use of a freed host pointer to pinned or managed memory is not detected.
 
+mod address_range;
 mod allocation;
 mod arena;
 mod backend;

@@ -9,7 +9,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::arena::Arena;
 use super::faults::Verb;
 use super::inner::{Inner, Pager};
 use super::log::{Facts, Phase};
@@ -63,15 +62,14 @@ impl Inner {
         }
     }
 
-    pub fn take_from_pages(&self, arena: &Arena, bytes: u64, align: u64, facts: &Facts) -> Result<u64> {
+    /// Takes memory of a device, and evicts pages for it. If the user's clock panics, `give` gets the memory back.
+    pub fn take_from_pages<T>(&self, facts: &Facts, take: impl FnOnce(&mut Vec<u64>) -> Result<T>, give: impl FnOnce(&T)) -> Result<T> {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
-        let taken = arena.take_from_pages(bytes, align, &mut evicted);
-        // If the user's clock panics, the caller gets no bytes.
+        let taken = take(&mut evicted);
         let give = |has_panicked| {
-            if let (true, Ok(offset)) = (has_panicked, &taken) {
-                // SAFETY: just allocated, and unused.
-                unsafe { arena.give(*offset, bytes) };
+            if let (true, Ok(taken)) = (has_panicked, &taken) {
+                give(taken);
             }
         };
         both(|| each(evicted, |page| self.paged(facts, Phase::Evicted, page)), give);

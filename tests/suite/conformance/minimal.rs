@@ -31,7 +31,9 @@ unsafe impl Backend for Minimal {
         self.0.devices()
     }
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
-        self.0.capabilities(device)
+        let mut capabilities = self.0.capabilities(device)?;
+        capabilities.mapping_granularity = None;
+        Ok(capabilities)
     }
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
         self.0.memory_info(device)

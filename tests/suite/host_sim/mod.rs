@@ -1,5 +1,6 @@
 use crate::broken;
 use crate::clean;
+mod address_ranges;
 mod detect;
 mod devices;
 mod faults;

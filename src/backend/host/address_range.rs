@@ -1,0 +1,277 @@
+//! Address ranges of simulated devices: [`Reserved`] addresses of the process, whose parts get memory, lose it, and pass it on.
+//!
+//! The device addresses of a range are a window of their own, as those of an [`Arena`](super::arena::Arena). Behind them is a mapping of this process without
+//! access rights, at the same offsets. Mapping a part gives it access rights: the kernel adds zeroed pages at the first access. A move is a move of page
+//! tables, so the bytes really change their place. The memory of parts is not in the arena, but counts against its capacity.
+//!
+//! Linux alone can move pages within a reservation, since 5.7; other systems have no address ranges.
+
+use core::alloc::Layout;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
+
+use super::HostBackend;
+use super::arena::{ALIGN, MOST, POISON, window};
+use super::faults::{Struck, Verb};
+use super::inner::Owner;
+use super::log::{Facts, Phase};
+use super::mapping::Mapping;
+use crate::backend::ranges::Range;
+use crate::backend::{AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
+use crate::sys::panic::both;
+use crate::{Error, Result};
+
+impl HostBackend {
+    pub(super) fn reserve_addresses(&self, device: u32, bytes: u64) -> Result<AddressRange> {
+        self.inner.arena(device)?;
+        let Some(granularity) = self.inner.capabilities.mapping_granularity else {
+            return Err(Error::Unsupported { what: "an address range" });
+        };
+        if bytes == 0 || bytes > MOST {
+            return Err(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: MOST });
+        }
+        let bytes = bytes.next_multiple_of(granularity);
+        let reserved = Reserved::new(bytes as usize)?;
+        let address = DeviceAddress::new(window(bytes)?);
+        Ok(AddressRange::new(self.inner.id, device, address, bytes, granularity, Box::new(reserved)))
+    }
+
+    /// With too little memory, or where a block's free is due, waits for due frees and retries.
+    pub(super) fn map_or_wait(&self, range: &AddressRange, offset: u64, bytes: u64, facts: &Facts) -> Result<Block> {
+        let outcome = self.map_part(range, offset, bytes, facts);
+        if let Err(Error::OutOfMemory { .. } | Error::Busy { .. }) = outcome {
+            self.inner.deferred.catch_up(&self.inner);
+            return self.map_part(range, offset, bytes, facts);
+        }
+        outcome
+    }
+
+    fn map_part(&self, range: &AddressRange, offset: u64, bytes: u64, facts: &Facts) -> Result<Block> {
+        let (inner, reserved) = (&self.inner, range.held::<Reserved>(self.inner.id)?);
+        let place = range.occupy(offset, bytes)?;
+        let most = isize::MAX as u64;
+        let layout = Layout::from_size_align(bytes as usize, range.granularity() as usize);
+        let layout = layout.map_err(|_| Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
+        let arena = inner.arena(range.device())?;
+        inner.take_from_pages(facts, |evicted| arena.take_mapped(bytes, evicted), |()| arena.give_mapped(bytes))?;
+        // SAFETY: `place` occupies the part, which is within the addresses, in units of at least a page.
+        if let Err(error) = unsafe { reserved.commit(offset as usize, bytes as usize) } {
+            arena.give_mapped(bytes);
+            return Err(error);
+        }
+        // SAFETY: within the addresses.
+        let start = unsafe { reserved.place(offset as usize) };
+        // SAFETY: the part has memory, which no one else uses.
+        unsafe { start.write_bytes(POISON, bytes as usize) };
+        let request = Request { location: MemoryLocation::Device, device: range.device(), layout, options: Options::empty() };
+        let block = self.list_part(place, Range { joins: true, ..Range::of(&request, start, Owner::Arena(0)) });
+        inner.counts.of(MemoryLocation::Device).allocated(bytes);
+        Ok(block)
+    }
+
+    /// # Safety
+    ///
+    /// Nothing uses the block.
+    pub(super) unsafe fn move_part(&self, block: &Block, offset: u64) -> Result<Block> {
+        let inner = &self.inner;
+        let bytes = block.layout.size() as u64;
+        let range = match inner.ranges.read().0.get(&block.address()).map(|listed| &listed.owner) {
+            Some(Owner::Part(place)) => place.range().clone(),
+            _ => return Err(Error::Foreign { call: Verb::Remap.name(), address: block.address(), layouts: None }),
+        };
+        let reserved = range.held::<Reserved>(inner.id)?;
+        let target = range.occupy(offset, bytes)?;
+        let listed = inner.ranges.take(block)?;
+        let Owner::Part(source) = &listed.owner else {
+            return Err(Error::Foreign { call: "remap", address: block.address(), layouts: None });
+        };
+        // SAFETY: both places are occupied, by the block alone and by `target`, and no longer listed; the caller promises that nothing uses the block.
+        if let Err(error) = unsafe { reserved.shift(source.offset() as usize, offset as usize, bytes as usize) } {
+            inner.ranges.insert(block.address(), listed);
+            // Never used again: it may be unmapped.
+            core::mem::forget(target);
+            return Err(error);
+        }
+        // SAFETY: within the addresses.
+        let start = unsafe { reserved.place(offset as usize) };
+        Ok(self.list_part(target, Range { place: start, ..listed }))
+    }
+
+    /// Lists memory at a place as a block, with the facts of `range`.
+    fn list_part(&self, place: Place, range: Range<Owner>) -> Block {
+        let address = place.range().address().get() + place.offset();
+        let range = Range { owner: Owner::Part(place), ..range };
+        let block = range.block(address);
+        self.inner.ranges.insert(address, range);
+        block
+    }
+
+    /// Runs a call that returns a new block. After a panic of the user's clock, the caller gets no block: it is freed.
+    pub(super) fn call_for_block(
+        &self,
+        facts: &Facts,
+        run: impl FnOnce() -> Result<Block>,
+        fault: impl FnOnce(&Struck) -> Error,
+    ) -> Result<Block> {
+        let inner = &self.inner;
+        let outcome = match inner.plan.next(facts.verb) {
+            None => run(),
+            Some(struck) => Err(fault(&struck)),
+        };
+        let (facts, is_ok) = (Facts { to: outcome.as_ref().ok().map(Block::address), ..*facts }, outcome.is_ok());
+        let give = |has_panicked: bool| match &outcome {
+            Ok(block) if has_panicked => inner.ranges.take(block).map(|range| inner.release(block.address(), range)),
+            _ => Ok(()),
+        };
+        both(|| inner.log(&facts, Phase::Called, None, is_ok), give)?;
+        outcome
+    }
+}
+
+/// Addresses that are inaccessible, except the parts that have memory. The kernel must keep every address mapped, with or without access: an unmapped one could
+/// become part of another mapping of the process. `commit` and `decommit` change the access alone. A move replaces the mapping of its target; if it fails, the
+/// target may be unmapped, so it is not used again, and the addresses are never given back.
+pub(super) struct Reserved {
+    mapping: ManuallyDrop<Mapping>,
+    is_torn: AtomicBool,
+}
+
+impl Reserved {
+    fn new(len: usize) -> Result<Self> {
+        let mapping = Mapping::by(len, ALIGN as usize, system::reserve)?;
+        Ok(Self { mapping: ManuallyDrop::new(mapping), is_torn: AtomicBool::new(false) })
+    }
+
+    /// # Safety
+    ///
+    /// `offset` is within the addresses.
+    pub unsafe fn place(&self, offset: usize) -> NonNull<u8> {
+        // SAFETY: the caller promises an offset within the mapping.
+        unsafe { self.mapping.place().0.add(offset) }
+    }
+
+    /// # Safety
+    ///
+    /// The part is within the addresses, exclusive to the caller, and a multiple of the page size.
+    pub unsafe fn commit(&self, offset: usize, len: usize) -> Result<()> {
+        // SAFETY: the caller promises a part of the addresses, which are mapped.
+        unsafe { system::commit(self.place(offset), len) }.map_err(|source| Error::Map { bytes: len as u64, source })
+    }
+
+    /// Takes the memory of a part. If the system refuses, the part stays accessible.
+    ///
+    /// # Safety
+    ///
+    /// As [`commit`](Self::commit), and unused.
+    pub unsafe fn decommit(&self, offset: usize, len: usize) {
+        // SAFETY: the caller promises a part of the addresses, which are mapped, and that nothing uses its bytes.
+        unsafe { system::decommit(self.place(offset), len) };
+    }
+
+    /// Moves the memory of a part to another.
+    ///
+    /// # Safety
+    ///
+    /// As [`decommit`](Self::decommit), for both parts, which do not overlap. After an error the target is not used again.
+    pub unsafe fn shift(&self, from: usize, to: usize, len: usize) -> Result<()> {
+        // SAFETY: the caller promises parts of the addresses, which are mapped, and that nothing uses their bytes.
+        let moved = unsafe { system::shift(self.place(from), self.place(to), len) };
+        moved.map_err(|source| {
+            self.is_torn.store(true, Relaxed);
+            Error::Map { bytes: len as u64, source }
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !*self.is_torn.get_mut() {
+            // SAFETY: dropped here alone.
+            unsafe { ManuallyDrop::drop(&mut self.mapping) };
+        }
+    }
+}
+
+/// Returns the size of a page in bytes, if parts of reserved addresses can get and lose memory.
+pub(super) fn page_size() -> Option<u64> {
+    system::page_size()
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use core::ptr::{self, NonNull};
+    use std::io;
+
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, mremap_fixed};
+
+    pub fn page_size() -> Option<u64> {
+        Some(rustix::param::page_size() as u64)
+    }
+
+    pub fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: no address is requested, so no mapping is replaced.
+        let place = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags)? };
+        NonNull::new(place.cast()).ok_or(io::Error::from(Errno::NOMEM))
+    }
+
+    /// # Safety
+    ///
+    /// A part of one `reserve`.
+    pub unsafe fn commit(place: NonNull<u8>, len: usize) -> io::Result<()> {
+        // SAFETY: the caller promises a part of one `reserve`, to which no reference exists.
+        unsafe { mprotect(place.as_ptr().cast(), len, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// A part of one `reserve`, whose bytes nothing uses.
+    pub unsafe fn decommit(place: NonNull<u8>, len: usize) {
+        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
+        let freed = unsafe { madvise(place.as_ptr().cast(), len, Advice::LinuxDontNeed) };
+        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
+        let closed = unsafe { mprotect(place.as_ptr().cast(), len, MprotectFlags::empty()) };
+        debug_assert!(freed.is_ok() && closed.is_ok());
+    }
+
+    /// # Safety
+    ///
+    /// Two parts of one `reserve`, without overlap, whose bytes nothing uses.
+    pub unsafe fn shift(from: NonNull<u8>, to: NonNull<u8>, len: usize) -> io::Result<()> {
+        // SAFETY: the caller promises two parts of one `reserve`: the target replaces a mapping of the caller's. With `DONTUNMAP`, the source stays mapped,
+        // without memory.
+        unsafe { mremap_fixed(from.as_ptr().cast(), len, len, MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP, to.as_ptr().cast())? };
+        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
+        unsafe { decommit(from, len) };
+        Ok(())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use core::ptr::NonNull;
+    use std::io;
+
+    pub fn page_size() -> Option<u64> {
+        None
+    }
+
+    pub fn reserve(_: usize) -> io::Result<NonNull<u8>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub unsafe fn commit(_: NonNull<u8>, _: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub unsafe fn decommit(_: NonNull<u8>, _: usize) {}
+
+    pub unsafe fn shift(_: NonNull<u8>, _: NonNull<u8>, _: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
