@@ -9,7 +9,7 @@
 //! | [`map`](super::Backend::map) | occupied | allocated: a [`Block`](super::Block) |
 //! | [`remap`](super::Backend::remap) | those of the block become vacant, others occupied | moves, with its bytes |
 //! | [`free`](super::Backend::free) of the block | vacant once its uses are complete | freed then |
-//! | drop of the last clone and the last block | not reserved | none |
+//! | drop of the last clone and the last block | given back; on CUDA at a later call, when no kernel runs | none |
 //!
 //! Blocks that lie next to each other are one range for copies, fills and kernels. Each is freed and moved as a whole, so its size decides how finely memory
 //! can be returned. Offsets and sizes are multiples of the device's [granularity](super::Capabilities::mapping_granularity).

@@ -378,7 +378,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`occupy`](AddressRange::occupy); [`OutOfMemory`](crate::Error::OutOfMemory); [`OtherBackend`](crate::Error::OtherBackend);
-    /// [`Busy`](crate::Error::Busy) while it would wait for a kernel.
+    /// [`Busy`](crate::Error::Busy) while it would wait for a kernel; the system's error.
     fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
         Err(crate::Error::Unsupported { what: "an address range" })
     }
@@ -387,8 +387,9 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`map`](Self::map), and [`Foreign`](crate::Error::Foreign) unless it is a live mapped block: it stays as it is. The driver's error: it stays where it
-    /// is, or, if the driver refuses its old place too, it is freed, and becomes [empty](Block::empty).
+    /// As [`map`](Self::map), and [`Foreign`](crate::Error::Foreign) unless it is a live mapped block: it stays as it is. A target that overlaps it is
+    /// [`Busy`](crate::Error::Busy). After the system's error it stays where it is, or, if its old place is refused too, is freed and becomes
+    /// [empty](Block::empty).
     ///
     /// # Safety
     ///

@@ -89,12 +89,17 @@ impl<O> Ranges<O> {
 
     /// For an unused block, as [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
+        let range = self.unlist(block)?;
+        self.forget(block);
+        Ok(range)
+    }
+
+    /// As [`take`](Self::take), for a block that moves: its taints stay.
+    pub fn unlist(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
-        let range = entry.remove();
-        self.forget(block);
-        Ok(range)
+        Ok(entry.remove())
     }
 
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {

@@ -124,6 +124,18 @@ pub fn a_moved_block_keeps_its_bytes(subject: &Subject) {
     subject.write(&range, 0, &pattern(4 * unit as usize)).expect("before it");
     assert_eq!(subject.read(&range, 5 * unit - 2500, 5000).expect("a copy"), bytes, "of no other part");
     subject.unmap([first, third, moved]);
+    // Over places that others have come from and gone to.
+    let (mut small, all) = (subject.map(&range, 0, 1), pattern(3 * unit as usize));
+    // SAFETY: nothing uses it.
+    unsafe { subject.backend.remap(&mut small, 2 * unit) }.expect("it is vacant");
+    subject.unmap([small]);
+    let mut large = Block { tag: 7, ..subject.map(&range, 0, 3) };
+    subject.write(&range, 0, &all).expect("a copy");
+    // SAFETY: nothing uses it.
+    unsafe { subject.backend.remap(&mut large, 3 * unit) }.expect("it is vacant");
+    assert_eq!(subject.read(&range, 3 * unit, all.len()).expect("a copy"), all);
+    assert_eq!(large.tag, 7, "of its owner");
+    subject.unmap([large]);
 }
 
 pub fn a_place_is_occupied_until_its_free_is_complete(subject: &Subject) {

@@ -11,7 +11,7 @@ use ringmem::stream::{Module, Stream};
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::held::Held;
-use crate::rig::{self, Double, alone};
+use crate::rig::{self, Alone, Double, alone};
 
 const UNIT: u64 = 2 << 20;
 
@@ -126,6 +126,30 @@ alone! {
         }
     }
 
+    fn closing_frees_parts_that_nobody_has_freed() {
+        let (backend, double) = (rig::open(), Double::new());
+        let range = backend.reserve(0, 4 * UNIT).expect("addresses");
+        let _forgotten = backend.map(&range, UNIT, 2 * UNIT).expect("room");
+        drop(backend);
+        assert_eq!(CALLS.map(|call| double.calls(call)), [1, 1, 1, 1, 1, 1, 0]);
+        drop(range);
+        assert_eq!(double.calls("cuMemAddressFree"), 1, "without a backend, at once");
+    }
+
+    fn a_peer_that_cannot_see_every_part_sees_none() with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let (backend, double) = (rig::open(), Double::new());
+        let range = backend.reserve(0, 4 * UNIT).expect("addresses");
+        let parts = [0, 1].map(|at| backend.map(&range, at * UNIT, UNIT).expect("room"));
+        double.reset();
+        double.fail("cuMemSetAccess", 2, 999);
+        let error = backend.set_peer(1, 0, true).expect_err("the second part");
+        assert!(matches!(error, Error::Driver { call: "cuMemSetAccess", code: 999, .. }), "{error}");
+        assert_eq!(["cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuMemSetAccess"].map(|call| double.calls(call)), [1, 1, 4]);
+        backend.set_peer(1, 0, true).expect("nothing fails now");
+        assert_eq!(double.calls("cuCtxEnablePeerAccess"), 2);
+        free(&backend, parts);
+    }
+
     fn under_a_kernel_parts_stay_where_they_are() {
         let (backend, double) = (rig::open(), Double::new());
         let range = backend.reserve(0, 4 * UNIT).expect("addresses");
@@ -147,4 +171,38 @@ alone! {
         stream.synchronize().expect("the kernel has ended");
         assert_eq!(backend.waiting(), 0);
     }
+}
+
+/// The driver refuses to unmap what a failed move has mapped: the memory is lost until the process ends, and its place with it.
+fn a_refused_unmapping_loses_one_place() {
+    let (backend, double) = (rig::open(), Double::new());
+    for (plan, lost) in
+        [(&[("cuMemSetAccess", 1), ("cuMemUnmap", 2)][..], 2), (&[("cuMemSetAccess", 1), ("cuMemSetAccess", 2), ("cuMemUnmap", 3)], 0)]
+    {
+        let range = backend.reserve(0, 4 * UNIT).expect("addresses");
+        let mut block = backend.map(&range, 0, UNIT).expect("room");
+        double.reset();
+        plan.iter().for_each(|&(call, number)| double.fail(call, number, 999));
+        // SAFETY: nothing uses it.
+        let error = unsafe { backend.remap(&mut block, 2 * UNIT) }.expect_err("it fails");
+        assert!(matches!(error, Error::Driver { call: "cuMemSetAccess", .. }), "{error}");
+        double.reset();
+        assert_eq!((block.layout.size(), backend.counters().device_live.bytes), (0, 0), "{plan:?}");
+        for at in 0..4 {
+            match backend.map(&range, at * UNIT, UNIT) {
+                Ok(block) => free(&backend, [block]),
+                Err(error) => assert!(matches!(error, Error::Busy { .. }) && at == lost, "{plan:?}, {at}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_move_that_can_be_neither_made_nor_reverted_loses_its_memory_alone() {
+    let alone = Alone::new(concat!(module_path!(), "::a_move_that_can_be_neither_made_nor_reverted_loses_its_memory_alone"));
+    if alone.is_here() {
+        return a_refused_unmapping_loses_one_place();
+    }
+    let said = alone.run();
+    assert!(!said.contains("violations"), "{said}");
 }

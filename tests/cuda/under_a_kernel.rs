@@ -108,10 +108,13 @@ fn drops_the_backend_under_a_kernel() {
         thread::yield_now();
     }
     backend.record(stream).expect("a timed event");
+    let unit = backend.capabilities(0).expect("a device").mapping_granularity.expect("the double has address ranges");
+    let range = backend.reserve(0, 4 * unit);
     let [_, waiting, _] = listed();
     let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
     let before = calls();
     drop(backend);
+    drop(range.expect("addresses"));
     assert_eq!(calls(), before);
     words[1].store(1, Release);
 }

@@ -11,19 +11,28 @@
 //! 1. A handle is mapped whole, at one place. A block is one handle.
 //! 2. None of these calls is ordered with a stream: the uses of the memory must be complete. Whether they wait for a running kernel is not documented. So
 //!    mapping and moving are refused while one is queued or running, and no launch begins meanwhile; a free is deferred (`Owner::free_waits`), as is the return
-//!    of addresses.
+//!    of addresses. Reserving is not refused, nor is `set_peer`, which also changes the access to the memory of pools.
 //! 3. Memory from a driver's pool follows the pool's access rights; mapped memory has its own. [`Device::mapping`](super::device::Device::mapping) is held while
-//!    a part gets the rights of today's peers and is listed, and while a peer's right changes for the listed parts: none is missed.
+//!    a part gets the rights of today's peers and is listed, and while a peer's right changes for the listed parts: none is missed. During such a change the
+//!    list stays locked, and with it each part mapped: a free removes a part from the list before it unmaps it.
+//! 4. Ranges have a gap of one unit after them, so that parts of two of them are never adjacent.
 //!
 //! # What a failure leaves
 //!
 //! A step that fails reverts the earlier ones, in reverse. If a move fails after the unmapping, the handle returns to its old place; if the driver refuses that
-//! too, the memory is freed. If the unmapping of a free fails, the place stays occupied and the handle is released: the driver frees the memory with the
-//! process.
+//! too, the memory is freed. If the driver refuses to unmap, the place stays occupied, and the handle is released: the driver frees the memory with the process,
+//! and the addresses with it.
+//!
+//! # The end of the backend
+//!
+//! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that nobody has freed, unless it gives up on a running kernel.
+//! Then parts and addresses are leaked, as everything else: dropping a [`Part`] does nothing.
 
 use core::alloc::Layout;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Acquire;
 use std::boxed::Box;
 use std::sync::{Arc, PoisonError, Weak};
 use std::vec::Vec;
@@ -34,9 +43,10 @@ use super::Inner;
 use super::device::Device;
 use super::driver::{Access, Calls, MemoryProperties, code};
 use super::memory::Owner;
+use super::process;
 use super::resources::{ON_A_DEVICE, PINNED, READ_WRITE};
 use crate::backend::ranges::Range;
-use crate::backend::{AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
+use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
 use crate::{Error, Result};
 
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
@@ -45,6 +55,8 @@ const MINIMUM: u32 = 0;
 /// Reserved addresses. After the last reference, [`Deferred`](super::deferred::Deferred) gives them back when no kernel runs.
 struct Addresses {
     backend: Weak<Inner>,
+    /// The backend's, after it: no kernel of it runs.
+    is_closed: Arc<AtomicBool>,
     calls: &'static Calls,
     reserved: Reserved,
 }
@@ -57,26 +69,36 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Gives the addresses back. A part that the driver refused to unmap lets this call fail: they stay reserved.
     pub fn give_back(self, calls: &Calls) -> Result<()> {
-        // SAFETY: `cuMemAddressReserve` returned the addresses, and no block has a part of them: each would hold a reference.
+        // SAFETY: `cuMemAddressReserve` returned the addresses, and no part of them is mapped: its place would hold a reference, also if the driver has refused to
+        // unmap it.
         unsafe { calls.cuMemAddressFree(self.base, self.bytes) }
     }
 }
 
 impl Drop for Addresses {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         match self.backend.upgrade() {
             Some(backend) => backend.deferred.unreserve(self.reserved),
-            None => drop(self.reserved.give_back(self.calls)),
+            None if self.is_closed.load(Acquire) => drop(self.reserved.give_back(self.calls)),
+            None => {}
         }
     }
 }
 
-/// A handle that is mapped at a place.
+/// A handle that is mapped at a place. Its drop leaks both.
 pub(super) struct Part {
     handle: u64,
-    place: Place,
+    place: ManuallyDrop<Place>,
+}
+
+impl Part {
+    fn new(handle: u64, place: Place) -> Self {
+        Self { handle, place: ManuallyDrop::new(place) }
+    }
 }
 
 fn properties(device: u32) -> MemoryProperties {
@@ -117,15 +139,17 @@ impl Inner {
     pub(super) fn reserve_addresses(self: &Arc<Self>, device: u32, bytes: u64) -> Result<AddressRange> {
         let home = self.device(device)?;
         let Some(granularity) = home.facts.granularity else { return Err(Error::Unsupported { what: "an address range" }) };
-        let most = (isize::MAX as u64) / granularity * granularity;
+        let most = (isize::MAX as u64) / granularity * granularity - granularity;
         if bytes == 0 || bytes > most {
             return Err(Error::Size { what: "size in bytes", asked: bytes, least: 1, most });
         }
-        let (bytes, mut base) = (bytes.next_multiple_of(granularity), 0);
+        let bytes = bytes.next_multiple_of(granularity);
+        let (with_gap, mut base) = ((bytes + granularity) as usize, 0);
         let _bound = home.bind()?;
         // SAFETY: the call writes one address, to a local variable.
-        unsafe { home.calls.cuMemAddressReserve(&raw mut base, bytes as usize, granularity as usize, 0, 0) }?;
-        let held = Addresses { backend: Arc::downgrade(self), calls: home.calls, reserved: Reserved { base, bytes: bytes as usize } };
+        unsafe { home.calls.cuMemAddressReserve(&raw mut base, with_gap, granularity as usize, 0, 0) }?;
+        let reserved = Reserved { base, bytes: with_gap };
+        let held = Addresses { backend: Arc::downgrade(self), is_closed: Arc::clone(&self.is_closed), calls: home.calls, reserved };
         Ok(AddressRange::new(self.id, device, DeviceAddress::new(base), bytes, granularity, Box::new(held)))
     }
 
@@ -137,18 +161,21 @@ impl Inner {
         let layout = Layout::from_size_align(bytes as usize, range.granularity() as usize);
         let layout = layout.map_err(|_| Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
         let request = Request { location: MemoryLocation::Device, device: range.device(), layout, options: Options::empty() };
+        let (address, number) = address_of(&place)?;
         let _no_launches = self.block_launches();
         self.check_no_kernels()?;
         let _bound = home.bind()?;
         let handle = self.create(home, &request)?;
         let _mapping = home.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = address_of(&place);
-        if let Err(error) = self.attach(home, handle, address, bytes) {
-            // SAFETY: the handle was just created, and is mapped nowhere.
+        if let Err((error, is_mapped)) = self.attach(home, handle, address, bytes) {
+            // SAFETY: the handle was just created, and is used no further.
             let _ = unsafe { home.calls.cuMemRelease(handle) };
-            return Err(error);
+            if is_mapped {
+                mem::forget(place);
+            }
+            return Err(self.explain(error, home, &request));
         }
-        let part = Range::of(&request, number(address)?, Owner::Part(Part { handle, place }));
+        let part = Range::of(&request, number, Owner::Part(Part::new(handle, place)));
         Ok(self.list_range(address, Range { joins: true, ..part }))
     }
 
@@ -156,75 +183,97 @@ impl Inner {
     ///
     /// Nothing uses the block.
     pub(super) unsafe fn move_part(&self, block: &mut Block, offset: u64) -> Result<()> {
-        let (from, bytes) = (block.address(), block.layout.size() as u64);
+        let (from, layout) = (block.address(), block.layout);
+        let bytes = layout.size() as u64;
         let foreign = || Error::Foreign { call: "remap", address: from, layouts: None };
-        let range = match self.ranges.read().owner(block) {
+        let range = match self.ranges.read().live_owner(block) {
             Some(Owner::Part(part)) => part.place.range().clone(),
             _ => return Err(foreign()),
         };
         range.held::<Addresses>(self.id)?;
         let (home, target) = (self.device(range.device())?, range.occupy(offset, bytes)?);
-        let to = address_of(&target);
-        let to_number = number(to)?;
+        let (to, number) = address_of(&target)?;
         let _no_launches = self.block_launches();
         self.check_no_kernels()?;
         let _bound = home.bind()?;
         let _mapping = home.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ranges.kill(block)?;
-        let range = self.ranges.remove(block).ok_or_else(foreign)?;
+        let range = self.ranges.unlist(block).map_err(|_| foreign())?;
         let Owner::Part(Part { handle, place: source }) = range.owner else { return Err(foreign()) };
+        let (source, mut target, mut left) = (ManuallyDrop::into_inner(source), Some(target), Left::AtTheSource);
+        let [old, new] = [from, to].map(|address| Address::Device(DeviceAddress::new(address)));
+        let moved = self.ranges.taints().carry(old, new, bytes, || {
+            // SAFETY: the whole block is mapped there, it is not listed, and the caller promises that nothing uses it.
+            unsafe { home.calls.cuMemUnmap(from, bytes as usize) }?;
+            let Err((error, is_mapped)) = self.attach(home, handle, to, bytes) else { return Ok(()) };
+            if is_mapped {
+                left = Left::Nowhere;
+                mem::forget(target.take());
+            } else if let Err((_, is_mapped)) = self.attach(home, handle, from, bytes) {
+                left = if is_mapped { Left::Inaccessible } else { Left::Nowhere };
+            }
+            Err(error)
+        });
         let list = |address: u64, number, place| {
-            let range = Range { place: number, owner: Owner::Part(Part { handle, place }), is_dead: false, ..range };
-            let block = range.block(address);
-            self.ranges.insert(address, range);
-            block
+            self.ranges.insert(address, Range { place: number, owner: Owner::Part(Part::new(handle, place)), ..range });
         };
-        // SAFETY: the whole block is mapped there; its range is removed, and the caller promises that nothing uses it.
-        let moved = unsafe { home.calls.cuMemUnmap(from, bytes as usize) };
-        if moved.is_ok() {
-            match self.attach(home, handle, to, bytes) {
-                Ok(()) => {
-                    *block = list(to, to_number, target);
-                    return Ok(());
+        match (moved, target, left) {
+            (Ok(()), Some(target), _) => {
+                list(to, number, target);
+                block.device_address = Some(DeviceAddress::new(to));
+                Ok(())
+            }
+            (moved, _, Left::AtTheSource) => {
+                list(from, range.place, source);
+                moved
+            }
+            (moved, _, left) => {
+                if left == Left::Inaccessible {
+                    mem::forget(source);
                 }
-                Err(error) if self.attach(home, handle, from, bytes).is_err() => {
-                    self.counts.of(range.location).freed(bytes);
-                    *block = Block::empty(range.location, range.layout.align());
-                    // SAFETY: the handle is mapped nowhere, and this is its only owner.
-                    let _ = unsafe { home.calls.cuMemRelease(handle) };
-                    return Err(error);
-                }
-                Err(error) => {
-                    list(from, range.place, source);
-                    return Err(error);
-                }
+                self.ranges.taints().remove_range(from, bytes);
+                self.counts.of(range.location).freed(bytes);
+                *block = Block::empty(range.location, layout.align());
+                // SAFETY: the block is gone, and the handle with it.
+                let _ = unsafe { home.calls.cuMemRelease(handle) };
+                let request = Request { location: range.location, device: range.device, layout, options: range.options };
+                moved.map_err(|error| self.explain(error, home, &request))
             }
         }
-        list(from, range.place, source);
-        moved
     }
 
     /// Frees a part, whose range was removed.
     pub(super) fn release_part(&self, home: &Device, part: Part, bytes: u64) -> Result<()> {
         let Part { handle, place } = part;
+        let address = place.range().address().get() + place.offset();
         // SAFETY: the whole part is mapped there; its range was removed after its uses.
-        let unmapped = unsafe { home.calls.cuMemUnmap(address_of(&place), bytes as usize) };
-        if unmapped.is_err() {
-            mem::forget(place);
+        let unmapped = unsafe { home.calls.cuMemUnmap(address, bytes as usize) };
+        if unmapped.is_ok() {
+            drop(ManuallyDrop::into_inner(place));
         }
         // SAFETY: the part is consumed, so its handle is released once.
         let released = unsafe { home.calls.cuMemRelease(handle) };
         unmapped.and(released)
     }
 
+    /// Frees the parts that nobody has freed. No operation is incomplete.
+    pub(super) fn release_all_parts(&self) {
+        let parts: Vec<Block> = {
+            let ranges = self.ranges.read();
+            ranges.iter().filter(|(_, range)| matches!(range.owner, Owner::Part(_))).map(|(&address, range)| range.block(address)).collect()
+        };
+        for range in parts.iter().filter_map(|block| self.ranges.remove(block)) {
+            // The process frees what the driver does not.
+            let _ = self.release(range);
+        }
+    }
+
     /// Sets the access of `device` to the listed parts of `other`, whose [`mapping`](Device::mapping) the caller holds.
     pub(super) fn set_access_to_parts(&self, other: &Device, device: u32, flags: i32) -> Result<()> {
         let access = [Access { location: ON_A_DEVICE, device: device.cast_signed(), flags }];
+        // Held during the calls: a listed part is mapped.
         let ranges = self.ranges.read();
-        let parts = ranges.iter().filter(|(_, range)| range.device == other.ordinal && matches!(range.owner, Owner::Part(_)));
-        let parts: Vec<(u64, u64)> = parts.map(|(&address, range)| (address, range.bytes())).collect();
-        drop(ranges);
-        parts.into_iter().try_for_each(|(address, bytes)| set_access(other, address, bytes, &access))
+        let mut parts = ranges.iter().filter(|(_, range)| range.device == other.ordinal && matches!(range.owner, Owner::Part(_)));
+        parts.try_for_each(|(&address, range)| set_access(other, address, range.bytes(), &access))
     }
 
     fn check_no_kernels(&self) -> Result<()> {
@@ -250,18 +299,28 @@ impl Inner {
         Ok(handle)
     }
 
-    /// Maps a handle, and lets its device and the peers access it. A failure leaves it unmapped.
-    fn attach(&self, home: &Device, handle: u64, address: u64, bytes: u64) -> Result<()> {
+    /// Maps a handle, and lets its device and the peers access it. A failure leaves it unmapped, unless it says otherwise: then the caller forgets the place.
+    fn attach(&self, home: &Device, handle: u64, address: u64, bytes: u64) -> Result<(), (Error, bool)> {
         // SAFETY: the caller has the handle, which is mapped nowhere, and occupies the addresses.
-        unsafe { home.calls.cuMemMap(address, bytes as usize, 0, handle, 0) }?;
+        unsafe { home.calls.cuMemMap(address, bytes as usize, 0, handle, 0) }.map_err(|error| (error, false))?;
         let has_access = |device: &&Device| device.ordinal == home.ordinal || device.may_access(home.ordinal);
         let devices = self.opened().map(|device| &**device).filter(has_access);
         let access = devices.map(|device| Access { location: ON_A_DEVICE, device: device.ordinal.cast_signed(), flags: READ_WRITE });
-        set_access(home, address, bytes, &access.collect::<Vec<_>>()).inspect_err(|_| {
+        set_access(home, address, bytes, &access.collect::<Vec<_>>()).map_err(|error| {
             // SAFETY: just mapped, and used by nothing.
-            let _ = unsafe { home.calls.cuMemUnmap(address, bytes as usize) };
+            let unmapped = unsafe { home.calls.cuMemUnmap(address, bytes as usize) };
+            (error, unmapped.is_err())
         })
     }
+}
+
+/// Where a handle is after a move that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    AtTheSource,
+    /// Mapped at the source, without access.
+    Inaccessible,
+    Nowhere,
 }
 
 fn set_access(home: &Device, address: u64, bytes: u64, access: &[Access]) -> Result<()> {
@@ -269,11 +328,9 @@ fn set_access(home: &Device, address: u64, bytes: u64, access: &[Access]) -> Res
     unsafe { home.calls.cuMemSetAccess(address, bytes as usize, access.as_ptr(), access.len()) }
 }
 
-fn address_of(place: &Place) -> u64 {
-    place.range().address().get() + place.offset()
-}
-
-/// The host never dereferences a device address.
-fn number(address: u64) -> Result<NonNull<u8>> {
-    NonNull::new(ptr::without_provenance_mut(address as usize)).ok_or(Error::Unsupported { what: "memory at address 0" })
+/// Returns a place's address, also as the number that a range has. The host never dereferences it.
+fn address_of(place: &Place) -> Result<(u64, NonNull<u8>)> {
+    let address = place.range().address().get() + place.offset();
+    let number = NonNull::new(ptr::without_provenance_mut(address as usize));
+    Ok((address, number.ok_or(Error::Unsupported { what: "memory at address 0" })?))
 }

@@ -109,7 +109,7 @@ impl CudaBackend {
         Counters { unreported: counters.unreported + self.inner.unreported_of_ended(), ..counters }
     }
 
-    /// Returns the number of pending frees and kept values.
+    /// Returns the number of pending frees, kept values, and address ranges to be given back.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.inner.tidy();

@@ -150,8 +150,9 @@ impl Deferred {
         }
     }
 
-    fn give_back_addresses(&self, backend: &Inner) {
-        if self.pending().addresses.is_empty() {
+    pub fn give_back_addresses(&self, backend: &Inner) {
+        // Before launches are blocked, which waits for those on their way.
+        if self.pending().addresses.is_empty() || backend.has_kernels() {
             return;
         }
         let _no_launches = backend.block_launches();

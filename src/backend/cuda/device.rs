@@ -103,7 +103,7 @@ impl Device {
     pub fn open(driver: &Driver, ordinal: u32, settings: &Settings) -> Result<Arc<Self>> {
         let calls = driver.calls();
         let handle = driver.device(ordinal)?;
-        let facts = Facts::query(driver, handle)?;
+        let facts = Facts::query(driver, handle, ordinal)?;
         let mut context = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local variable.
         unsafe { calls.cuDevicePrimaryCtxRetain(&raw mut context, handle) }?;
@@ -345,7 +345,7 @@ const SCOPED: u32 = 7;
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 impl Facts {
-    fn query(driver: &Driver, device: CUdevice) -> Result<Self> {
+    fn query(driver: &Driver, device: CUdevice, ordinal: u32) -> Result<Self> {
         let calls = driver.calls();
         let number = |which| driver.attribute(device, which);
         let has = |which| number(which).map(|value| value != 0);
@@ -364,7 +364,7 @@ impl Facts {
             writes_words: newer(attribute::WRITES_WORDS)? && calls.cuStreamWriteValue64_v2.is_some(),
             pools: newer(attribute::MEMORY_POOLS)? && calls.has_pools(),
             granularity: if newer(attribute::VIRTUAL_MEMORY_MANAGEMENT)? && calls.has_address_ranges() {
-                Some(calls.granularity(device.cast_unsigned())?)
+                calls.granularity(ordinal).ok().filter(|bytes| bytes.is_power_of_two())
             } else {
                 None
             },
@@ -440,23 +440,32 @@ impl Inner {
         }
         let _bound = home.bind()?;
         let context = other.context().0;
-        let said = if enabled {
-            // SAFETY: `other` retains the context as long as the backend lives.
-            unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
-        } else {
-            // SAFETY: `other` retains the context as long as the backend lives.
-            unsafe { home.calls.cuCtxDisablePeerAccess(context) }
+        let set = |enabled: bool| {
+            let said = if enabled {
+                // SAFETY: `other` retains the context as long as the backend lives.
+                unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
+            } else {
+                // SAFETY: `other` retains the context as long as the backend lives.
+                unsafe { home.calls.cuCtxDisablePeerAccess(context) }
+            };
+            match said {
+                Ok(()) => {}
+                Err(Error::Driver { code: code::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
+                Err(Error::Driver { code: code::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(pool) = &other.pool {
+                pool.set_access(device, enabled)?;
+            }
+            self.set_access_to_parts(other, device, if enabled { READ_WRITE } else { NO_ACCESS })
         };
-        match said {
-            Ok(()) => {}
-            Err(Error::Driver { code: code::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
-            Err(Error::Driver { code: code::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
-            Err(error) => return Err(error),
+        if let Err(error) = set(enabled) {
+            if enabled {
+                // What was enabled stays otherwise, and nothing would disable it.
+                let _ = set(false);
+            }
+            return Err(error);
         }
-        if let Some(pool) = &other.pool {
-            pool.set_access(device, enabled)?;
-        }
-        self.set_access_to_parts(other, device, if enabled { READ_WRITE } else { NO_ACCESS })?;
         let counts = &self.counts;
         if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
         if enabled {

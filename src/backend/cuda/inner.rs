@@ -11,6 +11,7 @@
 //! | `modules`, `launching` | images loaded per device; which launches must take a lock | `launch.rs` |
 //! | `timing_events` | timed events by ticket | `timing.rs` |
 //! | `cudarc` | one stream of each context that cudarc has | `interop.rs` |
+//! | `is_closed` | see `address_range.rs` | `inner.rs` |
 //! | `counts` | counters, without a relation to each other | every file |
 //!
 //! # Streams
@@ -32,6 +33,8 @@
 //! `Device::occupancy`, an image's `loading` → `launching` → `Device::mapping` → `Device::peers` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
 //! lists of a device.
 //!
+//! The occupied places of an address range are taken last.
+//!
 //! `opening` and the list in `modules` are taken with none of these held. `opening` is held while a device is opened, the list while nothing else is taken. The
 //! thread in `watch` is started and joined under its own lock; it takes the others itself, so a caller may hold none that it needs.
 //!
@@ -44,8 +47,8 @@
 //! them.
 
 use core::mem::{self, ManuallyDrop};
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -89,6 +92,8 @@ pub(super) struct Inner {
     pub timing_events: TimingEvents,
     pub deferred: Deferred,
     pub watch: Watch,
+    /// It has closed, and left no kernel behind.
+    pub is_closed: Arc<AtomicBool>,
     pub counts: Arc<Counts>,
     /// By device. Dropped by `close`, but not while a kernel runs: the drop would wait for it.
     pub cudarc: Mutex<BTreeMap<u32, ManuallyDrop<Arc<CudaStream>>>>,
@@ -112,6 +117,7 @@ impl Inner {
             timing_events: TimingEvents::default(),
             deferred: Deferred::default(),
             watch: Watch::default(),
+            is_closed: Arc::default(),
             counts: Arc::default(),
             cudarc: Mutex::default(),
         }
@@ -233,6 +239,9 @@ impl Inner {
         if is_complete {
             let opened = mem::take(&mut *self.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
             opened.into_values().map(ManuallyDrop::into_inner).for_each(drop);
+            self.release_all_parts();
+            self.deferred.give_back_addresses(self);
+            self.is_closed.store(true, Release);
         }
         for device in self.opened() {
             if is_complete {

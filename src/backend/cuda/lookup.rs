@@ -10,7 +10,7 @@
 //! 4. Only entries that were found are cached: an insertion does not renew the stamp.
 //! 5. The rows of [`CachedTable`] are weak references: a cache keeps nothing alive.
 //!
-//! [`Ranges::kill`] renews the stamp, [`Ranges::remove`] does not need to: a range is dead before it is removed, and dead ranges are not cached.
+//! [`Ranges::kill`] and [`Ranges::unlist`] renew the stamp, [`Ranges::remove`] does not need to: a range is dead before it is removed, and dead ranges are not cached.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -202,6 +202,13 @@ impl<O> Ranges<O> {
         self.ranges.remove(block)
     }
 
+    /// For a block that moves: its taints stay.
+    pub fn unlist(&self, block: &Block) -> Result<Range<O>> {
+        let range = self.ranges.unlist(block)?;
+        self.stamp.renew();
+        Ok(range)
+    }
+
     pub fn taints(&self) -> &Taints {
         self.ranges.taints()
     }
@@ -236,6 +243,10 @@ impl<O> Ranges<O> {
 impl<O> Listed<'_, O> {
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
         self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
+    }
+
+    pub(super) fn live_owner(&self, block: &Block) -> Option<&O> {
+        self.0.get(&block.address()).filter(|range| !range.is_dead && range.layout == block.layout).map(|range| &range.owner)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Range<O>)> {

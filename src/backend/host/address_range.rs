@@ -1,16 +1,14 @@
 //! Address ranges of simulated devices: [`Reserved`] addresses of the process, whose parts get memory, lose it, and pass it on.
 //!
-//! The device addresses of a range are a window of their own, as those of an [`Arena`](super::arena::Arena). Behind them is a mapping of this process without
+//! The device addresses of a range are a window of their own, as those of an [`Arena`](super::arena::Arena), and never reused: a process has 2^55 of them. Behind them is a mapping of this process without
 //! access rights, at the same offsets. Mapping a part gives it access rights: the kernel adds zeroed pages at the first access. A move is a move of page
 //! tables, so the bytes really change their place. The memory of parts is not in the arena, but counts against its capacity.
 //!
 //! Linux alone can move pages within a reservation, since 5.7; other systems have no address ranges.
 
 use core::alloc::Layout;
-use core::mem::ManuallyDrop;
+use core::mem;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
 
 use super::HostBackend;
@@ -20,7 +18,7 @@ use super::inner::Owner;
 use super::log::{Facts, Phase};
 use super::mapping::Mapping;
 use crate::backend::ranges::Range;
-use crate::backend::{AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
+use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
 use crate::sys::panic::both;
 use crate::{Error, Result};
 
@@ -30,8 +28,9 @@ impl HostBackend {
         let Some(granularity) = self.inner.capabilities.mapping_granularity else {
             return Err(Error::Unsupported { what: "an address range" });
         };
-        if bytes == 0 || bytes > MOST {
-            return Err(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: MOST });
+        let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN)) / granularity * granularity;
+        if bytes == 0 || bytes > most {
+            return Err(Error::Size { what: "size in bytes", asked: bytes, least: 1, most });
         }
         let bytes = bytes.next_multiple_of(granularity);
         let reserved = Reserved::new(bytes as usize)?;
@@ -67,46 +66,66 @@ impl HostBackend {
         // SAFETY: the part has memory, which no one else uses.
         unsafe { start.write_bytes(POISON, bytes as usize) };
         let request = Request { location: MemoryLocation::Device, device: range.device(), layout, options: Options::empty() };
-        let block = self.list_part(place, Range { joins: true, ..Range::of(&request, start, Owner::Arena(0)) });
+        let address = range.address().get() + offset;
+        let part = Range { joins: true, ..Range::of(&request, start, Owner::Part(place)) };
+        let block = part.block(address);
+        inner.ranges.insert(address, part);
         inner.counts.of(MemoryLocation::Device).allocated(bytes);
         Ok(block)
+    }
+
+    /// As [`map_or_wait`](Self::map_or_wait), for the target.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses the block.
+    pub(super) unsafe fn move_or_wait(&self, block: &mut Block, offset: u64) -> Result<()> {
+        // SAFETY: the caller promises that nothing uses the block.
+        let outcome = unsafe { self.move_part(block, offset) };
+        if let Err(Error::Busy { .. }) = outcome {
+            self.inner.deferred.catch_up(&self.inner);
+            // SAFETY: as above.
+            return unsafe { self.move_part(block, offset) };
+        }
+        outcome
     }
 
     /// # Safety
     ///
     /// Nothing uses the block.
-    pub(super) unsafe fn move_part(&self, block: &Block, offset: u64) -> Result<Block> {
-        let inner = &self.inner;
-        let bytes = block.layout.size() as u64;
-        let range = match inner.ranges.read().0.get(&block.address()).map(|listed| &listed.owner) {
+    unsafe fn move_part(&self, block: &mut Block, offset: u64) -> Result<()> {
+        let (inner, from, bytes) = (&self.inner, block.address(), block.layout.size() as u64);
+        let foreign = || Error::Foreign { call: Verb::Remap.name(), address: from, layouts: None };
+        let range = match inner.ranges.read().0.get(&from).filter(|listed| !listed.is_dead).map(|listed| &listed.owner) {
             Some(Owner::Part(place)) => place.range().clone(),
-            _ => return Err(Error::Foreign { call: Verb::Remap.name(), address: block.address(), layouts: None }),
+            _ => return Err(foreign()),
         };
         let reserved = range.held::<Reserved>(inner.id)?;
         let target = range.occupy(offset, bytes)?;
-        let listed = inner.ranges.take(block)?;
-        let Owner::Part(source) = &listed.owner else {
-            return Err(Error::Foreign { call: "remap", address: block.address(), layouts: None });
+        let listed = inner.ranges.unlist(block).map_err(|_| foreign())?;
+        let Owner::Part(source) = listed.owner else { return Err(foreign()) };
+        let part = |start, place: Place| {
+            let at = place.range().address().get() + place.offset();
+            inner.ranges.insert(at, Range { place: start, owner: Owner::Part(place), ..listed });
+            at
         };
-        // SAFETY: both places are occupied, by the block alone and by `target`, and no longer listed; the caller promises that nothing uses the block.
-        if let Err(error) = unsafe { reserved.shift(source.offset() as usize, offset as usize, bytes as usize) } {
-            inner.ranges.insert(block.address(), listed);
-            // Never used again: it may be unmapped.
-            core::mem::forget(target);
+        let [from, to] = [from, range.address().get() + offset].map(|address| Address::Device(DeviceAddress::new(address)));
+        // SAFETY: both places are occupied, by the block alone and by `target`, and not listed; the caller promises that nothing uses the block.
+        let moved = inner.ranges.taints().carry(from, to, bytes, || unsafe { reserved.shift(source.offset(), offset, bytes) });
+        if let Err(error) = moved {
+            part(listed.place, source);
+            // The kernel may have unmapped it: it is never used again.
+            mem::forget(target);
             return Err(error);
         }
+        // SAFETY: occupied by `source`, whose memory has moved.
+        if unsafe { !reserved.decommit(source.offset() as usize, bytes as usize) } {
+            mem::forget(source);
+        }
         // SAFETY: within the addresses.
-        let start = unsafe { reserved.place(offset as usize) };
-        Ok(self.list_part(target, Range { place: start, ..listed }))
-    }
-
-    /// Lists memory at a place as a block, with the facts of `range`.
-    fn list_part(&self, place: Place, range: Range<Owner>) -> Block {
-        let address = place.range().address().get() + place.offset();
-        let range = Range { owner: Owner::Part(place), ..range };
-        let block = range.block(address);
-        self.inner.ranges.insert(address, range);
-        block
+        let at = part(unsafe { reserved.place(offset as usize) }, target);
+        block.device_address = Some(DeviceAddress::new(at));
+        Ok(())
     }
 
     /// Runs a call that returns a new block. After a panic of the user's clock, the caller gets no block: it is freed.
@@ -131,67 +150,54 @@ impl HostBackend {
     }
 }
 
-/// Addresses that are inaccessible, except the parts that have memory. The kernel must keep every address mapped, with or without access: an unmapped one could
-/// become part of another mapping of the process. `commit` and `decommit` change the access alone. A move replaces the mapping of its target; if it fails, the
-/// target may be unmapped, so it is not used again, and the addresses are never given back.
-pub(super) struct Reserved {
-    mapping: ManuallyDrop<Mapping>,
-    is_torn: AtomicBool,
-}
+/// Addresses that are inaccessible, except the parts that have memory.
+///
+/// Every address stays mapped, with or without access: an unmapped one could become part of another mapping of the process, which a later call would then
+/// change. A call that replaces a mapping and fails may leave it unmapped. So after such a failure the caller forgets the [`Place`]: it is never occupied
+/// again, and keeps the whole reservation for good.
+pub(super) struct Reserved(Mapping);
 
 impl Reserved {
     fn new(len: usize) -> Result<Self> {
-        let mapping = Mapping::by(len, ALIGN as usize, system::reserve)?;
-        Ok(Self { mapping: ManuallyDrop::new(mapping), is_torn: AtomicBool::new(false) })
+        Mapping::by(len, ALIGN as usize, system::reserve).map(Self)
     }
 
     /// # Safety
     ///
     /// `offset` is within the addresses.
-    pub unsafe fn place(&self, offset: usize) -> NonNull<u8> {
+    unsafe fn place(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: the caller promises an offset within the mapping.
-        unsafe { self.mapping.place().0.add(offset) }
+        unsafe { self.0.place().0.add(offset) }
     }
 
     /// # Safety
     ///
     /// The part is within the addresses, exclusive to the caller, and a multiple of the page size.
-    pub unsafe fn commit(&self, offset: usize, len: usize) -> Result<()> {
+    unsafe fn commit(&self, offset: usize, len: usize) -> Result<()> {
         // SAFETY: the caller promises a part of the addresses, which are mapped.
         unsafe { system::commit(self.place(offset), len) }.map_err(|source| Error::Map { bytes: len as u64, source })
     }
 
-    /// Takes the memory of a part. If the system refuses, the part stays accessible.
+    /// Takes the memory of a part, and the access to it. False if the system refuses: the caller forgets the place.
     ///
     /// # Safety
     ///
     /// As [`commit`](Self::commit), and unused.
-    pub unsafe fn decommit(&self, offset: usize, len: usize) {
+    #[must_use]
+    pub unsafe fn decommit(&self, offset: usize, len: usize) -> bool {
         // SAFETY: the caller promises a part of the addresses, which are mapped, and that nothing uses its bytes.
-        unsafe { system::decommit(self.place(offset), len) };
+        unsafe { system::decommit(self.place(offset), len) }.is_ok()
     }
 
-    /// Moves the memory of a part to another.
+    /// Moves the memory of a part to another. The first stays accessible, without memory; after an error, the caller forgets the second.
     ///
     /// # Safety
     ///
-    /// As [`decommit`](Self::decommit), for both parts, which do not overlap. After an error the target is not used again.
-    pub unsafe fn shift(&self, from: usize, to: usize, len: usize) -> Result<()> {
+    /// As [`decommit`](Self::decommit), for both parts, which do not overlap.
+    unsafe fn shift(&self, from: u64, to: u64, len: u64) -> Result<()> {
         // SAFETY: the caller promises parts of the addresses, which are mapped, and that nothing uses their bytes.
-        let moved = unsafe { system::shift(self.place(from), self.place(to), len) };
-        moved.map_err(|source| {
-            self.is_torn.store(true, Relaxed);
-            Error::Map { bytes: len as u64, source }
-        })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if !*self.is_torn.get_mut() {
-            // SAFETY: dropped here alone.
-            unsafe { ManuallyDrop::drop(&mut self.mapping) };
-        }
+        let moved = unsafe { system::shift(self.place(from as usize), self.place(to as usize), len as usize) };
+        moved.map_err(|source| Error::Map { bytes: len, source })
     }
 }
 
@@ -206,7 +212,7 @@ mod system {
     use std::io;
 
     use rustix::io::Errno;
-    use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, mremap_fixed};
+    use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap_fixed};
 
     pub fn page_size() -> Option<u64> {
         Some(rustix::param::page_size() as u64)
@@ -228,26 +234,27 @@ mod system {
         Ok(())
     }
 
+    /// A new mapping: an advice to drop the pages would leave the offset of a moved mapping, and the next part here would be several mappings, which Linux before
+    /// 6.17 does not move at once.
+    ///
     /// # Safety
     ///
     /// A part of one `reserve`, whose bytes nothing uses.
-    pub unsafe fn decommit(place: NonNull<u8>, len: usize) {
-        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
-        let freed = unsafe { madvise(place.as_ptr().cast(), len, Advice::LinuxDontNeed) };
-        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
-        let closed = unsafe { mprotect(place.as_ptr().cast(), len, MprotectFlags::empty()) };
-        debug_assert!(freed.is_ok() && closed.is_ok());
+    pub unsafe fn decommit(place: NonNull<u8>, len: usize) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses: its mapping may be replaced.
+        unsafe { mmap_anonymous(place.as_ptr().cast(), len, ProtFlags::empty(), flags) }?;
+        Ok(())
     }
 
     /// # Safety
     ///
     /// Two parts of one `reserve`, without overlap, whose bytes nothing uses.
     pub unsafe fn shift(from: NonNull<u8>, to: NonNull<u8>, len: usize) -> io::Result<()> {
+        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
         // SAFETY: the caller promises two parts of one `reserve`: the target replaces a mapping of the caller's. With `DONTUNMAP`, the source stays mapped,
         // without memory.
-        unsafe { mremap_fixed(from.as_ptr().cast(), len, len, MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP, to.as_ptr().cast())? };
-        // SAFETY: the caller promises a part of one `reserve`, whose bytes nothing uses.
-        unsafe { decommit(from, len) };
+        unsafe { mremap_fixed(from.as_ptr().cast(), len, len, flags, to.as_ptr().cast()) }?;
         Ok(())
     }
 }
@@ -269,7 +276,9 @@ mod system {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub unsafe fn decommit(_: NonNull<u8>, _: usize) {}
+    pub unsafe fn decommit(_: NonNull<u8>, _: usize) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     pub unsafe fn shift(_: NonNull<u8>, _: NonNull<u8>, _: usize) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())

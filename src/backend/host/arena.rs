@@ -79,8 +79,10 @@ impl Arena {
 
     pub fn largest_free(&self, freeable: &[(DeviceAddress, u64)]) -> u64 {
         let ranges = freeable.iter().filter_map(|&(address, bytes)| Some((address.get().checked_sub(self.window)?, bytes)));
+        let ranges = ranges.filter(|(offset, _)| *offset < self.capacity);
         let space = self.space();
-        let free = space.free() + ranges.clone().map(|(_, bytes)| bytes).sum::<u64>();
+        // Parts of address ranges, too: their memory is of no place in the arena.
+        let free = space.free() + freeable.iter().map(|(_, bytes)| bytes).sum::<u64>();
         space.free_list.longest_with(ranges).min(free)
     }
 

@@ -339,9 +339,7 @@ unsafe impl Backend for HostBackend {
     unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
         let facts = Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::Remap, None) };
         // SAFETY: the caller promises that nothing uses the block.
-        let run = || unsafe { self.move_part(block, offset) };
-        *block = if self.inner.is_watched() { self.call_for_block(&facts, run, Struck::error) } else { run() }?;
-        Ok(())
+        self.call(|| facts, || unsafe { self.move_or_wait(block, offset) })
     }
 
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {

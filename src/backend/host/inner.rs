@@ -12,6 +12,7 @@
 //! No entry is missed: one side adds an entry and then checks its uses, the other completes an operation and then looks for entries, with a full fence
 //! between the two steps on both sides.
 
+use core::mem;
 use core::ops::Range as Span;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -190,11 +191,13 @@ impl Range<Owner> {
             Owner::Arena(offset) => unsafe { arena.give(offset, bytes) },
             Owner::Mapping(mapping) => drop(mapping),
             Owner::Part(place) => {
-                if let Ok(reserved) = place.range().held::<Reserved>(inner.id) {
-                    // SAFETY: the place is occupied by this range alone, which was just removed and is unused, as above.
-                    unsafe { reserved.decommit(place.offset() as usize, bytes as usize) };
-                }
+                let reserved = place.range().held::<Reserved>(inner.id);
+                // SAFETY: the place is occupied by this range alone, which was just removed and is unused, as above.
+                let is_vacant = reserved.is_ok_and(|reserved| unsafe { reserved.decommit(place.offset() as usize, bytes as usize) });
                 arena.give_mapped(bytes);
+                if !is_vacant {
+                    mem::forget(place);
+                }
             }
         }
     }

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringmem::backend::AddressRange;
 use ringmem::backend::host::{Fault, Faults, Live, Phase, Verb};
+use ringmem::backend::{AddressRange, DeviceAddress, Fill};
 use ringmem::memory::{Unified, UnifiedBuffer};
 
 use super::*;
@@ -48,6 +48,9 @@ fn mapped_memory_shares_the_capacity_with_allocations_and_pages() {
     assert_eq!(backend.occupied(0).expect("a device"), Live { bytes: 6 * PAGE, peak: 6 * PAGE });
     drop(first);
     assert_eq!((info().free, backend.largest_free(0, &[])), (3 * PAGE, Some(3 * PAGE)));
+    let part = |given: &Given| (given.device_address.expect("device memory"), given.layout.size() as u64);
+    assert_eq!(backend.largest_free(0, &[part(&second)]), Some(4 * PAGE), "as long as the arena's own free range");
+    assert_eq!(backend.largest_free(0, &[part(&block), part(&second)]), Some(6 * PAGE));
     drop((block, second));
     assert_eq!((info().free, backend.largest_free(0, &[])), (6 * PAGE, Some(6 * PAGE)));
 }
@@ -63,6 +66,8 @@ fn fragmented_memory_serves_a_mapping() {
     let mapped = map(&backend, &range, 2, 2).expect("any pages do");
     write(&backend, &[7; 8192], &mapped).expect("a copy");
     assert_eq!(backend.largest_free(0, &[]), Some(0), "the holes have no memory left");
+    let part = (mapped.device_address.expect("device memory"), 2 * PAGE);
+    assert_eq!(backend.largest_free(0, &[part]), Some(PAGE), "its memory is of the holes");
     assert_eq!(read(&backend, &mapped, 8192), [7; 8192]);
 }
 
@@ -129,10 +134,31 @@ fn a_panicking_clock_leaves_no_mapping() {
         is_broken.store(false, Relaxed);
     };
     panics(&mut || drop(map(&backend, &range, 0, 1)));
+    assert_eq!(backend.counters().device_live.bytes, PAGE, "the caller has no block");
     // SAFETY: nothing uses it.
     panics(&mut || drop(unsafe { backend.remap(&mut moving, PAGE) }));
-    assert_eq!(backend.counters().device_live.bytes, 0, "the caller has neither block");
+    assert_eq!(moving.device_address, range.address().offset(PAGE), "it was moved before");
+    drop(Given { block: moving, backend: Arc::clone(&backend) });
     map(&backend, &range, 0, 4).expect("every place is vacant");
+}
+
+#[test]
+fn invalid_bytes_move_with_their_block() {
+    let backend = build(small(4).faults(Faults::new().on(Verb::Fill, Fault::nth(1).when_executed())));
+    let (range, stream) = (reserve(&backend, 4), Stream::new(&backend, 0).expect("a stream"));
+    let mut part = map(&backend, &range, 0, 1).expect("room");
+    // SAFETY: memory of the test, unused until the wait.
+    let ticket = unsafe { backend.fill(&Fill::of(start(&part), 1_u8, 16), stream.id()) }.expect("queued");
+    backend.wait(ticket, None).expect_err("a fault");
+    let is_tainted =
+        |at: u64, bytes: u64| backend.taints().is_some_and(|taints| taints.check(Address::Device(DeviceAddress::new(at)), bytes).is_err());
+    let [from, to] = [0, 2].map(|at| range.address().get() + at * PAGE);
+    assert!(is_tainted(from, 1) && !is_tainted(from + 16, 16));
+    // SAFETY: nothing uses it.
+    unsafe { backend.remap(&mut part.block, 2 * PAGE) }.expect("it is vacant");
+    assert!(is_tainted(to, 1) && !is_tainted(to + 16, 16) && !is_tainted(from, PAGE));
+    drop(part);
+    assert!(!is_tainted(to, PAGE));
 }
 
 #[test]
