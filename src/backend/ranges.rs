@@ -89,17 +89,12 @@ impl<O> Ranges<O> {
 
     /// For an unused block, as [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
-        let range = self.unlist(block)?;
-        self.forget(block);
-        Ok(range)
-    }
-
-    /// As [`take`](Self::take), for a block that moves: its taints stay.
-    pub fn unlist(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
-        Ok(entry.remove())
+        let range = entry.remove();
+        self.forget(block);
+        Ok(range)
     }
 
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
@@ -134,14 +129,20 @@ impl<O> Listed<'_, O> {
         self.found(range, offset, address, bytes, dead, call)
     }
 
+    #[inline]
     fn found(&self, range: &Range<O>, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         if range.is_dead && !dead {
             return Err(Error::Foreign { call, address, layouts: None });
         }
-        self.joined(range, address - offset, offset.saturating_add(bytes), dead).found(address, bytes)
+        if range.joins && bytes > range.bytes() - offset {
+            return self.joined(range, address - offset, offset.saturating_add(bytes), dead).found(address, bytes);
+        }
+        range.span(address - offset).found(address, bytes)
     }
 
     /// Returns the span of a range, continued over mapped ranges next to it up to `len` bytes.
+    #[cold]
+    #[inline(never)]
     pub(super) fn joined(&self, range: &Range<O>, start: u64, len: u64, dead: bool) -> Span {
         let mut span = range.span(start);
         if !range.joins || span.bytes >= len {

@@ -197,48 +197,54 @@ impl Inner {
         self.check_no_kernels()?;
         let _bound = home.bind()?;
         let _mapping = home.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        let range = self.ranges.unlist(block).map_err(|_| foreign())?;
-        let Owner::Part(Part { handle, place: source }) = range.owner else { return Err(foreign()) };
-        let (source, mut target, mut left) = (ManuallyDrop::into_inner(source), Some(target), Left::AtTheSource);
+        let mut is_lost = false;
         let [old, new] = [from, to].map(|address| Address::Device(DeviceAddress::new(address)));
+        // Around the removal from the list, which forgets the block's taints.
         let moved = self.ranges.taints().carry(old, new, bytes, || {
+            self.ranges.kill(block).map_err(|_| foreign())?;
+            let range = self.ranges.remove(block).ok_or_else(foreign)?;
+            let Owner::Part(Part { handle, place }) = range.owner else { return Err(foreign()) };
+            let source = ManuallyDrop::into_inner(place);
+            let list = |address: u64, number, place| {
+                self.ranges.insert(address, Range { place: number, owner: Owner::Part(Part::new(handle, place)), is_dead: false, ..range });
+            };
             // SAFETY: the whole block is mapped there, it is not listed, and the caller promises that nothing uses it.
-            unsafe { home.calls.cuMemUnmap(from, bytes as usize) }?;
-            let Err((error, is_mapped)) = self.attach(home, handle, to, bytes) else { return Ok(()) };
-            if is_mapped {
-                left = Left::Nowhere;
-                mem::forget(target.take());
-            } else if let Err((_, is_mapped)) = self.attach(home, handle, from, bytes) {
-                left = if is_mapped { Left::Inaccessible } else { Left::Nowhere };
-            }
-            Err(error)
-        });
-        let list = |address: u64, number, place| {
-            self.ranges.insert(address, Range { place: number, owner: Owner::Part(Part::new(handle, place)), ..range });
-        };
-        match (moved, target, left) {
-            (Ok(()), Some(target), _) => {
-                list(to, number, target);
-                block.device_address = Some(DeviceAddress::new(to));
-                Ok(())
-            }
-            (moved, _, Left::AtTheSource) => {
+            if let Err(error) = unsafe { home.calls.cuMemUnmap(from, bytes as usize) } {
                 list(from, range.place, source);
-                moved
+                return Err(error);
             }
-            (moved, _, left) => {
-                if left == Left::Inaccessible {
-                    mem::forget(source);
+            let Err((error, is_mapped)) = self.attach(home, handle, to, bytes) else {
+                list(to, number, target);
+                return Ok(());
+            };
+            if is_mapped {
+                mem::forget(target);
+            } else {
+                match self.attach(home, handle, from, bytes) {
+                    Ok(()) => {
+                        list(from, range.place, source);
+                        return Err(error);
+                    }
+                    Err((_, true)) => mem::forget(source),
+                    Err((_, false)) => {}
                 }
-                self.ranges.taints().remove_range(from, bytes);
-                self.counts.of(range.location).freed(bytes);
-                *block = Block::empty(range.location, layout.align());
-                // SAFETY: the block is gone, and the handle with it.
-                let _ = unsafe { home.calls.cuMemRelease(handle) };
-                let request = Request { location: range.location, device: range.device, layout, options: range.options };
-                moved.map_err(|error| self.explain(error, home, &request))
             }
+            is_lost = true;
+            self.counts.of(range.location).freed(bytes);
+            // SAFETY: the block is gone, and the handle with it.
+            let _ = unsafe { home.calls.cuMemRelease(handle) };
+            let request = Request { location: range.location, device: range.device, layout, options: range.options };
+            Err(self.explain(error, home, &request))
+        });
+        match &moved {
+            Ok(()) => block.device_address = Some(DeviceAddress::new(to)),
+            Err(_) if is_lost => {
+                self.ranges.taints().remove(old, bytes);
+                *block = Block::empty(MemoryLocation::Device, layout.align());
+            }
+            Err(_) => {}
         }
+        moved
     }
 
     /// Frees a part, whose range was removed.
@@ -312,15 +318,6 @@ impl Inner {
             (error, unmapped.is_err())
         })
     }
-}
-
-/// Where a handle is after a move that failed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    AtTheSource,
-    /// Mapped at the source, without access.
-    Inaccessible,
-    Nowhere,
 }
 
 fn set_access(home: &Device, address: u64, bytes: u64, access: &[Access]) -> Result<()> {

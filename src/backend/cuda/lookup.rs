@@ -10,7 +10,7 @@
 //! 4. Only entries that were found are cached: an insertion does not renew the stamp.
 //! 5. The rows of [`CachedTable`] are weak references: a cache keeps nothing alive.
 //!
-//! [`Ranges::kill`] and [`Ranges::unlist`] renew the stamp, [`Ranges::remove`] does not need to: a range is dead before it is removed, and dead ranges are not cached.
+//! [`Ranges::kill`] renews the stamp, [`Ranges::remove`] does not need to: a range is dead before it is removed, and dead ranges are not cached.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -202,13 +202,6 @@ impl<O> Ranges<O> {
         self.ranges.remove(block)
     }
 
-    /// For a block that moves: its taints stay.
-    pub fn unlist(&self, block: &Block) -> Result<Range<O>> {
-        let range = self.ranges.unlist(block)?;
-        self.stamp.renew();
-        Ok(range)
-    }
-
     pub fn taints(&self) -> &Taints {
         self.ranges.taints()
     }
@@ -223,8 +216,8 @@ impl<O> Ranges<O> {
     pub fn end(&self, at: Address, bytes: u64, call: &'static str) -> Result<Found> {
         let address = at.get();
         // A cached span of mapped memory may be shorter than it is now.
-        match cached_span(self.stamp.now(), address).map(|span| span.found(address, bytes)) {
-            Some(Ok(found)) => Ok(found),
+        match cached_span(self.stamp.now(), address) {
+            Some(span) if bytes <= span.bytes - (address - span.start) => span.found(address, bytes),
             _ => self.look_up(at, address, bytes, call),
         }
     }
@@ -234,7 +227,12 @@ impl<O> Ranges<O> {
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
-            cache_span(stamp, ranges.joined(range, address - offset, offset.saturating_add(bytes), false));
+            let span = if range.joins {
+                ranges.joined(range, address - offset, offset.saturating_add(bytes), false)
+            } else {
+                range.span(address - offset)
+            };
+            cache_span(stamp, span);
         }
         ranges.end(at, bytes, None, call)
     }

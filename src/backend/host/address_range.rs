@@ -18,7 +18,7 @@ use super::inner::Owner;
 use super::log::{Facts, Phase};
 use super::mapping::Mapping;
 use crate::backend::ranges::Range;
-use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
+use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Request};
 use crate::sys::panic::both;
 use crate::{Error, Result};
 
@@ -102,29 +102,30 @@ impl HostBackend {
         };
         let reserved = range.held::<Reserved>(inner.id)?;
         let target = range.occupy(offset, bytes)?;
-        let listed = inner.ranges.unlist(block).map_err(|_| foreign())?;
-        let Owner::Part(source) = listed.owner else { return Err(foreign()) };
-        let part = |start, place: Place| {
-            let at = place.range().address().get() + place.offset();
-            inner.ranges.insert(at, Range { place: start, owner: Owner::Part(place), ..listed });
-            at
-        };
-        let [from, to] = [from, range.address().get() + offset].map(|address| Address::Device(DeviceAddress::new(address)));
-        // SAFETY: both places are occupied, by the block alone and by `target`, and not listed; the caller promises that nothing uses the block.
-        let moved = inner.ranges.taints().carry(from, to, bytes, || unsafe { reserved.shift(source.offset(), offset, bytes) });
-        if let Err(error) = moved {
-            part(listed.place, source);
-            // The kernel may have unmapped it: it is never used again.
-            mem::forget(target);
-            return Err(error);
-        }
-        // SAFETY: occupied by `source`, whose memory has moved.
-        if unsafe { !reserved.decommit(source.offset() as usize, bytes as usize) } {
-            mem::forget(source);
-        }
-        // SAFETY: within the addresses.
-        let at = part(unsafe { reserved.place(offset as usize) }, target);
-        block.device_address = Some(DeviceAddress::new(at));
+        let [from, to] = [block.address(), range.address().get() + offset].map(|address| Address::Device(DeviceAddress::new(address)));
+        // Around the removal from the list, which forgets the block's taints.
+        inner.ranges.taints().carry(from, to, bytes, || {
+            let listed = inner.ranges.take(block).map_err(|_| foreign())?;
+            let Owner::Part(source) = listed.owner else { return Err(foreign()) };
+            let list = |address: Address, start, place| {
+                inner.ranges.insert(address.get(), Range { place: start, owner: Owner::Part(place), ..listed });
+            };
+            // SAFETY: both places are occupied, by the block alone and by `target`, and not listed; the caller promises that nothing uses the block.
+            if let Err(error) = unsafe { reserved.shift(source.offset(), offset, bytes) } {
+                list(from, listed.place, source);
+                // The kernel may have unmapped it: it is never used again.
+                mem::forget(target);
+                return Err(error);
+            }
+            // SAFETY: occupied by `source`, whose memory has moved.
+            if unsafe { !reserved.decommit(source.offset() as usize, bytes as usize) } {
+                mem::forget(source);
+            }
+            // SAFETY: within the addresses.
+            list(to, unsafe { reserved.place(offset as usize) }, target);
+            Ok(())
+        })?;
+        block.device_address = Some(DeviceAddress::new(to.get()));
         Ok(())
     }
 

@@ -124,22 +124,34 @@ impl Arena {
     }
 
     fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
-        let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest, limit: None, unavailable: None };
-        if bytes > space.free() {
-            return Err(short(space.shortage(align)));
+        let offset = space.free_list.allocate(bytes, align).map_err(|_| self.short(space, bytes, align))?;
+        let held = self.held(space);
+        if held > self.capacity && !self.make_room(space, evicted) {
+            space.free_list.release(offset, bytes);
+            return Err(self.short(space, bytes, align));
         }
-        let offset = space.free_list.allocate(bytes, align).map_err(|_| short(space.shortage(align)))?;
-        self.make_room(space, evicted);
+        space.peak = space.peak.max(held.min(self.capacity));
         Ok(offset)
     }
 
-    fn make_room(&self, space: &mut Space, evicted: &mut Vec<u64>) {
+    #[cold]
+    fn short(&self, space: &Space, requested: u64, align: u64) -> Error {
+        let Shortage { free, largest } = space.shortage(align);
+        Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None }
+    }
+
+    /// Evicts pages until the capacity suffices. False, without effects, if even all of them would not do.
+    #[cold]
+    fn make_room(&self, space: &mut Space, evicted: &mut Vec<u64>) -> bool {
+        if self.held(space) - space.pages.count() * self.page > self.capacity {
+            return false;
+        }
         while self.held(space) > self.capacity
             && let Some(page) = space.pages.oldest()
         {
             evicted.push(page);
         }
-        space.peak = space.peak.max(self.held(space));
+        true
     }
 
     /// Takes memory for a part of an address range.
@@ -151,6 +163,7 @@ impl Arena {
         }
         space.mapped += bytes;
         self.make_room(&mut space, evicted);
+        space.peak = space.peak.max(self.held(&space));
         Ok(())
     }
 
@@ -159,9 +172,7 @@ impl Arena {
     }
 
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
-        let space = self.space();
-        let Shortage { free, largest } = space.shortage(if align.is_power_of_two() { align } else { 1 });
-        Error::OutOfMemory { requested, free, largest, limit: None, unavailable: None }
+        self.short(&self.space(), requested, if align.is_power_of_two() { align } else { 1 })
     }
 
     /// False if the page was resident already, or without room.
@@ -186,7 +197,7 @@ impl Arena {
     }
 
     fn held(&self, space: &Space) -> u64 {
-        self.capacity - space.free() + space.pages.count() * self.page
+        self.capacity - space.free_list.free() + space.mapped + space.pages.count() * self.page
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {

@@ -185,21 +185,25 @@ impl Range<Owner> {
         if self.location == MemoryLocation::Pinned {
             inner.budget.give(self.bytes());
         }
-        let (Ok(arena), bytes) = (inner.arena(self.device), self.bytes()) else { return };
+        let Ok(arena) = inner.arena(self.device) else { return };
+        let bytes = self.bytes();
         match self.owner {
             // SAFETY: allocated for this range, just removed, unused; a kernel that still used it would break its launch's promise.
             Owner::Arena(offset) => unsafe { arena.give(offset, bytes) },
             Owner::Mapping(mapping) => drop(mapping),
-            Owner::Part(place) => {
-                let reserved = place.range().held::<Reserved>(inner.id);
-                // SAFETY: the place is occupied by this range alone, which was just removed and is unused, as above.
-                let is_vacant = reserved.is_ok_and(|reserved| unsafe { reserved.decommit(place.offset() as usize, bytes as usize) });
-                arena.give_mapped(bytes);
-                if !is_vacant {
-                    mem::forget(place);
-                }
-            }
+            Owner::Part(place) => give_back_part(inner, arena, place, bytes),
         }
+    }
+}
+
+#[cold]
+fn give_back_part(inner: &Inner, arena: &Arena, place: Place, bytes: u64) {
+    let reserved = place.range().held::<Reserved>(inner.id);
+    // SAFETY: the place is occupied by its range alone, which was just removed and is unused: see `give_back`.
+    let is_vacant = reserved.is_ok_and(|reserved| unsafe { reserved.decommit(place.offset() as usize, bytes as usize) });
+    arena.give_mapped(bytes);
+    if !is_vacant {
+        mem::forget(place);
     }
 }
 

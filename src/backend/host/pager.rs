@@ -63,6 +63,7 @@ impl Inner {
     }
 
     /// Takes memory of a device, and evicts pages for it. If the user's clock panics, `give` gets the memory back.
+    #[cold]
     pub fn take_from_pages<T>(&self, facts: &Facts, take: impl FnOnce(&mut Vec<u64>) -> Result<T>, give: impl FnOnce(&T)) -> Result<T> {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
