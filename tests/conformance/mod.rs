@@ -76,16 +76,6 @@ macro_rules! checks {
 
 checks! {
     $
-    address_ranges:
-        mapped_memory_counts_as_allocated_at_its_offset,
-        adjacent_mapped_blocks_are_one_range,
-        a_moved_block_keeps_its_bytes,
-        a_place_is_occupied_until_its_free_is_complete,
-        mapping_beside_a_kernel_succeeds_or_is_busy,
-        parts_that_cannot_be_mapped_are_errors_without_effects,
-        a_range_has_more_addresses_than_the_device_memory,
-        mapped_memory_outlives_the_range,
-    ;
     allocation:
         blocks_have_the_requested_size_alignment_and_location,
         options_take_effect_or_are_errors,
@@ -96,6 +86,16 @@ checks! {
         a_buffer_is_freed_once_even_when_unwinding,
         an_empty_buffer_makes_no_calls,
         stream_ordered_memory_is_usable_on_other_streams,
+    ;
+    address_ranges:
+        mapped_memory_counts_as_allocated_at_its_offset,
+        adjacent_mapped_blocks_are_one_range,
+        a_moved_block_keeps_its_bytes,
+        a_place_is_occupied_until_its_free_is_complete,
+        mapping_beside_a_kernel_succeeds_or_is_busy,
+        parts_that_cannot_be_mapped_are_errors_without_effects,
+        a_range_has_more_addresses_than_the_device_memory,
+        mapped_memory_outlives_the_range,
     ;
     copies:
         copies_of_every_size_and_offset_preserve_their_neighbours,
