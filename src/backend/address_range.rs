@@ -20,13 +20,14 @@
 //! since the unmapping would remove that. So a block's [`Place`] occupies its addresses from before the first step of `map` until after the last step of
 //! `free`, and keeps the reservation alive.
 
+use core::alloc::Layout;
 use core::any::Any;
 use core::fmt;
 use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::DeviceAddress;
+use super::{DeviceAddress, MemoryLocation, Options, Request};
 use crate::{Error, Result};
 
 /// Reserved addresses of a device; a clone is the same range.
@@ -135,6 +136,13 @@ impl AddressRange {
         Ok(Place { range: self.clone(), offset })
     }
 
+    /// Returns the request that a part of `bytes` is, for the backend's list of live memory.
+    pub(super) fn request(&self, bytes: u64) -> Result<Request> {
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, self.granularity() as usize).ok());
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
+        Ok(Request { location: MemoryLocation::Device, device: self.device(), layout, options: Options::empty() })
+    }
+
     fn occupied(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         self.shared.occupied.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,6 +159,12 @@ impl Place {
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Returns the first address.
+    #[must_use]
+    pub fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.range.address().get() + self.offset)
     }
 }
 

@@ -28,7 +28,6 @@
 //! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that nobody has freed, unless it gives up on a running kernel.
 //! Then parts and addresses are leaked, as everything else: dropping a [`Part`] does nothing.
 
-use core::alloc::Layout;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicBool;
@@ -46,7 +45,7 @@ use super::memory::Owner;
 use super::process;
 use super::resources::{ON_A_DEVICE, PINNED, READ_WRITE};
 use crate::backend::ranges::Range;
-use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Place, Request};
+use crate::backend::{Address, AddressRange, Block, DeviceAddress, Place, Request};
 use crate::{Error, Result};
 
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
@@ -55,7 +54,7 @@ const MINIMUM: u32 = 0;
 /// Reserved addresses. After the last reference, [`Deferred`](super::deferred::Deferred) gives them back when no kernel runs.
 struct Addresses {
     backend: Weak<Inner>,
-    /// The backend's, after it: no kernel of it runs.
+    /// The backend's [`Inner::is_closed`], which outlives it.
     is_closed: Arc<AtomicBool>,
     calls: &'static Calls,
     reserved: Reserved,
@@ -157,10 +156,7 @@ impl Inner {
         range.held::<Addresses>(self.id)?;
         let home = self.device(range.device())?;
         let place = range.occupy(offset, bytes)?;
-        let most = isize::MAX as u64;
-        let layout = Layout::from_size_align(bytes as usize, range.granularity() as usize);
-        let layout = layout.map_err(|_| Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
-        let request = Request { location: MemoryLocation::Device, device: range.device(), layout, options: Options::empty() };
+        let request = range.request(bytes)?;
         let (address, number) = address_of(&place)?;
         let _no_launches = self.block_launches();
         self.check_no_kernels()?;
@@ -183,8 +179,7 @@ impl Inner {
     ///
     /// Nothing uses the block.
     pub(super) unsafe fn move_part(&self, block: &mut Block, offset: u64) -> Result<()> {
-        let (from, layout) = (block.address(), block.layout);
-        let bytes = layout.size() as u64;
+        let (from, bytes) = (block.address(), block.layout.size() as u64);
         let foreign = || Error::Foreign { call: "remap", address: from, layouts: None };
         let range = match self.ranges.read().live_owner(block) {
             Some(Owner::Part(part)) => part.place.range().clone(),
@@ -192,7 +187,7 @@ impl Inner {
         };
         range.held::<Addresses>(self.id)?;
         let (home, target) = (self.device(range.device())?, range.occupy(offset, bytes)?);
-        let (to, number) = address_of(&target)?;
+        let ((to, number), request) = (address_of(&target)?, range.request(bytes)?);
         let _no_launches = self.block_launches();
         self.check_no_kernels()?;
         let _bound = home.bind()?;
@@ -233,14 +228,13 @@ impl Inner {
             self.counts.of(range.location).freed(bytes);
             // SAFETY: the block is gone, and the handle with it.
             let _ = unsafe { home.calls.cuMemRelease(handle) };
-            let request = Request { location: range.location, device: range.device, layout, options: range.options };
             Err(self.explain(error, home, &request))
         });
         match &moved {
             Ok(()) => block.device_address = Some(DeviceAddress::new(to)),
             Err(_) if is_lost => {
                 self.ranges.taints().remove(old, bytes);
-                *block = Block::empty(MemoryLocation::Device, layout.align());
+                *block = Block::empty(request.location, request.layout.align());
             }
             Err(_) => {}
         }
@@ -250,9 +244,8 @@ impl Inner {
     /// Frees a part, whose range was removed.
     pub(super) fn release_part(&self, home: &Device, part: Part, bytes: u64) -> Result<()> {
         let Part { handle, place } = part;
-        let address = place.range().address().get() + place.offset();
         // SAFETY: the whole part is mapped there; its range was removed after its uses.
-        let unmapped = unsafe { home.calls.cuMemUnmap(address, bytes as usize) };
+        let unmapped = unsafe { home.calls.cuMemUnmap(place.address().get(), bytes as usize) };
         if unmapped.is_ok() {
             drop(ManuallyDrop::into_inner(place));
         }
@@ -268,7 +261,7 @@ impl Inner {
             ranges.iter().filter(|(_, range)| matches!(range.owner, Owner::Part(_))).map(|(&address, range)| range.block(address)).collect()
         };
         for range in parts.iter().filter_map(|block| self.ranges.remove(block)) {
-            // The process frees what the driver does not.
+            // Memory that the driver refuses to free is freed at the end of the process.
             let _ = self.release(range);
         }
     }
@@ -327,7 +320,7 @@ fn set_access(home: &Device, address: u64, bytes: u64, access: &[Access]) -> Res
 
 /// Returns a place's address, also as the number that a range has. The host never dereferences it.
 fn address_of(place: &Place) -> Result<(u64, NonNull<u8>)> {
-    let address = place.range().address().get() + place.offset();
+    let address = place.address().get();
     let number = NonNull::new(ptr::without_provenance_mut(address as usize));
     Ok((address, number.ok_or(Error::Unsupported { what: "memory at address 0" })?))
 }

@@ -461,7 +461,7 @@ impl Inner {
         };
         if let Err(error) = set(enabled) {
             if enabled {
-                // What was enabled stays otherwise, and nothing would disable it.
+                // Else some access would stay enabled, and a later call to disable it would find the peer not listed and do nothing.
                 let _ = set(false);
             }
             return Err(error);

@@ -30,8 +30,8 @@
 //!
 //! A thread takes them from left to right, and may omit any:
 //!
-//! `Device::occupancy`, an image's `loading` → `launching` → `Device::mapping` → `Device::peers` → `timing_events`, `deferred`, `cudarc` → `streams` → `ended` → a queue's state → `ranges`, and the
-//! lists of a device.
+//! `Device::occupancy`, an image's `loading` → `launching` → `Device::mapping` → `Device::peers` → `timing_events`, `deferred`, `cudarc` → `streams` →
+//! `ended` → a queue's state → `ranges`, and the lists of a device.
 //!
 //! The occupied places of an address range are taken last.
 //!
@@ -92,7 +92,7 @@ pub(super) struct Inner {
     pub timing_events: TimingEvents,
     pub deferred: Deferred,
     pub watch: Watch,
-    /// It has closed, and left no kernel behind.
+    /// True once the backend has closed without a running kernel.
     pub is_closed: Arc<AtomicBool>,
     pub counts: Arc<Counts>,
     /// By device. Dropped by `close`, but not while a kernel runs: the drop would wait for it.

@@ -1,12 +1,12 @@
 //! Address ranges of simulated devices: [`Reserved`] addresses of the process, whose parts get memory, lose it, and pass it on.
 //!
-//! The device addresses of a range are a window of their own, as those of an [`Arena`](super::arena::Arena), and never reused: a process has 2^55 of them. Behind them is a mapping of this process without
-//! access rights, at the same offsets. Mapping a part gives it access rights: the kernel adds zeroed pages at the first access. A move is a move of page
-//! tables, so the bytes really change their place. The memory of parts is not in the arena, but counts against its capacity.
+//! The device addresses of a range are a window of their own, as those of an [`Arena`](super::arena::Arena), and never reused: a process has 2^55 of them.
+//! Behind them is a mapping of this process without access rights, at the same offsets. Mapping a part gives it access rights: the kernel adds zeroed pages at
+//! the first access. A move is a move of page tables, so the bytes really change their place. The memory of parts is not in the arena, but counts against its
+//! capacity.
 //!
 //! Linux alone can move pages within a reservation, since 5.7; other systems have no address ranges.
 
-use core::alloc::Layout;
 use core::mem;
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -18,7 +18,7 @@ use super::inner::Owner;
 use super::log::{Facts, Phase};
 use super::mapping::Mapping;
 use crate::backend::ranges::Range;
-use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation, Options, Request};
+use crate::backend::{Address, AddressRange, Block, DeviceAddress, MemoryLocation};
 use crate::sys::panic::both;
 use crate::{Error, Result};
 
@@ -51,9 +51,7 @@ impl HostBackend {
     fn map_part(&self, range: &AddressRange, offset: u64, bytes: u64, facts: &Facts) -> Result<Block> {
         let (inner, reserved) = (&self.inner, range.held::<Reserved>(self.inner.id)?);
         let place = range.occupy(offset, bytes)?;
-        let most = isize::MAX as u64;
-        let layout = Layout::from_size_align(bytes as usize, range.granularity() as usize);
-        let layout = layout.map_err(|_| Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
+        let (request, address) = (range.request(bytes)?, place.address().get());
         let arena = inner.arena(range.device())?;
         inner.take_from_pages(facts, |evicted| arena.take_mapped(bytes, evicted), |()| arena.give_mapped(bytes))?;
         // SAFETY: `place` occupies the part, which is within the addresses, in units of at least a page.
@@ -65,8 +63,6 @@ impl HostBackend {
         let start = unsafe { reserved.place(offset as usize) };
         // SAFETY: the part has memory, which no one else uses.
         unsafe { start.write_bytes(POISON, bytes as usize) };
-        let request = Request { location: MemoryLocation::Device, device: range.device(), layout, options: Options::empty() };
-        let address = range.address().get() + offset;
         let part = Range { joins: true, ..Range::of(&request, start, Owner::Part(place)) };
         let block = part.block(address);
         inner.ranges.insert(address, part);
@@ -102,7 +98,7 @@ impl HostBackend {
         };
         let reserved = range.held::<Reserved>(inner.id)?;
         let target = range.occupy(offset, bytes)?;
-        let [from, to] = [block.address(), range.address().get() + offset].map(|address| Address::Device(DeviceAddress::new(address)));
+        let [from, to] = [DeviceAddress::new(from), target.address()].map(Address::Device);
         // Around the removal from the list, which forgets the block's taints.
         inner.ranges.taints().carry(from, to, bytes, || {
             let listed = inner.ranges.take(block).map_err(|_| foreign())?;

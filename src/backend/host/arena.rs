@@ -125,12 +125,15 @@ impl Arena {
 
     fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         let offset = space.free_list.allocate(bytes, align).map_err(|_| self.short(space, bytes, align))?;
-        let held = self.held(space);
-        if held > self.capacity && !self.make_room(space, evicted) {
-            space.free_list.release(offset, bytes);
-            return Err(self.short(space, bytes, align));
+        let mut held = self.held(space);
+        if held > self.capacity {
+            if !self.make_room(space, evicted) {
+                space.free_list.release(offset, bytes);
+                return Err(self.short(space, bytes, align));
+            }
+            held = self.held(space);
         }
-        space.peak = space.peak.max(held.min(self.capacity));
+        space.peak = space.peak.max(held);
         Ok(offset)
     }
 

@@ -175,7 +175,7 @@ impl Inner {
 /// What keeps a block's bytes.
 pub(super) enum Owner {
     Arena(u64),
-    Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
+    Mapping(Mapping),
     /// A part of an address range.
     Part(Place),
 }

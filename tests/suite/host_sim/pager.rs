@@ -99,6 +99,18 @@ fn the_least_recently_used_page_is_evicted() {
 }
 
 #[test]
+fn the_peak_counts_what_was_held_at_once() {
+    let backend = build(HostBackend::builder().device_memory(2 * PAGE + 1000).page_size(PAGE));
+    let setup = Setup { stream: Stream::new(&backend, 0).expect("a stream"), module: load(&backend), backend };
+    let buffer = setup.managed(2 * PAGE);
+    setup.touch(&buffer, 0, 2 * PAGE);
+    let block = give(&setup.backend, MemoryLocation::Device, 0, 1500).expect("a page gives way");
+    let occupied = setup.backend.occupied(0).expect("a device");
+    assert_eq!((occupied.bytes, occupied.peak), (PAGE + 1500, 2 * PAGE));
+    drop(block);
+}
+
+#[test]
 fn allocations_evict_pages_of_managed_memory() {
     let setup = setup(4);
     let Setup { backend, .. } = &setup;
