@@ -61,8 +61,10 @@ impl HostBackend {
         }
         // SAFETY: within the addresses.
         let start = unsafe { reserved.place(offset as usize) };
-        // SAFETY: the part has memory, which no one else uses.
-        unsafe { start.write_bytes(POISON, bytes as usize) };
+        if arena.poisons {
+            // SAFETY: the part has memory, which no one else uses.
+            unsafe { start.write_bytes(POISON, bytes as usize) };
+        }
         let part = Range { joins: true, ..Range::of(&request, start, Owner::Part(place)) };
         let block = part.block(address);
         inner.ranges.insert(address, part);

@@ -1,7 +1,7 @@
 use std::io;
 
 use super::HostBackend;
-use super::arena::{ALIGN, POISON};
+use super::arena::ALIGN;
 use super::inner::Owner;
 use super::log::Facts;
 use super::mapping::Mapping;
@@ -55,7 +55,7 @@ impl HostBackend {
             }
         };
         // SAFETY: just allocated, with this size.
-        unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
+        unsafe { if options.contains(Options::ZEROED) { arena.overwrite(offset, bytes, 0) } else { arena.poison(offset, bytes) } };
         // SAFETY: just allocated.
         let place = unsafe { arena.place(offset) };
         Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))

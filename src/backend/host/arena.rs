@@ -32,6 +32,8 @@ pub(super) struct Arena {
     space: Mutex<Space>,
     /// Bytes of a page of managed memory.
     page: u64,
+    /// Device memory is overwritten when allocated and freed.
+    pub poisons: bool,
     place: HostPointer,
     /// INVARIANT: contains `capacity` bytes from `place` on.
     _mapping: Mapping,
@@ -59,7 +61,7 @@ impl Space {
 }
 
 impl Arena {
-    pub fn new(capacity: u64, page: u64) -> Result<Self> {
+    pub fn new(capacity: u64, page: u64, poisons: bool) -> Result<Self> {
         let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
         if capacity == 0 || capacity > most {
             return Err(Error::Size { what: "size in bytes", asked: capacity, least: 1, most });
@@ -70,7 +72,7 @@ impl Arena {
         // SAFETY: `padding` is below `ALIGN`; the mapping is longer.
         let place = HostPointer(unsafe { base.add(padding) });
         let space = Mutex::new(Space { free_list: FirstFit::new(capacity), mapped: 0, pages: Pages::default(), peak: 0 });
-        Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
+        Ok(Self { capacity, window: window(capacity)?, space, page, place, poisons, _mapping: mapping })
     }
 
     pub fn info(&self) -> MemoryInfo {
@@ -212,8 +214,18 @@ impl Arena {
     /// [`take`](Self::take) allocated these bytes; they are freed once and unused.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
         // SAFETY: `take` allocated these bytes, so they are within the capacity; the caller promises that they are unused.
-        unsafe { self.overwrite(offset, bytes, POISON) };
+        unsafe { self.poison(offset, bytes) };
         self.space().free_list.release(offset, bytes);
+    }
+
+    /// # Safety
+    ///
+    /// As [`overwrite`](Self::overwrite).
+    pub unsafe fn poison(&self, offset: u64, bytes: u64) {
+        if self.poisons {
+            // SAFETY: as this function.
+            unsafe { self.overwrite(offset, bytes, POISON) };
+        }
     }
 
     /// Outside the lock: this is slow.

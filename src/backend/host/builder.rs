@@ -39,6 +39,7 @@ pub struct Builder {
     pinned_budget: Option<u64>,
     host_memory: Option<u64>,
     pub(super) knows_memory: bool,
+    pub(super) poisons: bool,
     pub(super) resident_groups: u32,
 }
 
@@ -68,6 +69,7 @@ impl Builder {
             pinned_budget: None,
             host_memory: None,
             knows_memory: true,
+            poisons: true,
             resident_groups: u32::MAX,
         }
     }
@@ -179,6 +181,13 @@ impl Builder {
     /// [address ranges](crate::backend::AddressRange); default 2 MiB on Linux, else `None`.
     pub const fn mapping_granularity(mut self, bytes: Option<u64>) -> Self {
         self.capabilities.mapping_granularity = bytes;
+        self
+    }
+
+    /// Sets whether device memory is [overwritten](super::POISON) when it is allocated and freed; default true. Otherwise its bytes are unspecified, and what nobody
+    /// touches takes no memory of this machine: an allocator can be tried with devices of 1 TiB.
+    pub const fn poison(mut self, poisons: bool) -> Self {
+        self.poisons = poisons;
         self
     }
 

@@ -86,7 +86,7 @@ impl Inner {
         let plan = Plan::default();
         builder.faults.iter().for_each(|faults| plan.set(faults));
         Ok(Self {
-            arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
+            arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page, builder.poisons)).collect::<Result<_>>()?,
             id: crate::backend::next_id(),
             process: Process::this(),
             ranges: Ranges::late(),

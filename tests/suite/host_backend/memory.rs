@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringmem::Error;
 use ringmem::backend::host::{HostBackend, POISON};
-use ringmem::backend::{Address, Backend, Block, Copy, DeviceAddress, Fill, MemoryInfo, MemoryLocation, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, DeviceAddress, Fill, MemoryInfo, MemoryLocation, Options, Uses};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Memory, Pinned, PinnedBuffer};
 
 use crate::host_backend::setup::*;
@@ -28,6 +28,27 @@ fn memory_is_poisoned_on_allocation_and_free() {
     let memory = setup.device(5000);
     assert_eq!(address(&memory), at, "first fit");
     assert_eq!(memory.to_vec().expect("a copy"), [POISON; 5000], "reused, after a stray write");
+}
+
+#[test]
+fn memory_that_is_not_poisoned_is_not_touched() {
+    let backend = HostBackend::builder().device_memory(1 << 40).poison(false).build().expect("a backend");
+    // More than a machine has: it would not be here if a byte of each page were written.
+    let large = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 39).expect("addresses");
+    if let Some(granularity) = backend.capabilities(0).expect("a device").mapping_granularity {
+        let range = backend.reserve(0, 1 << 39).expect("addresses");
+        let part = backend.map(&range, 0, (1 << 38) / granularity * granularity).expect("room");
+        // SAFETY: nothing uses it.
+        unsafe { backend.free(&part, &Uses::NONE) }.expect("a live block");
+    }
+    drop(large);
+    let zeroed = || GpuBuffer::<u8>::new(Device::new(&backend, 0).with(Options::ZEROED), 5000).expect("room");
+    let mut memory = zeroed();
+    memory.fill(7).expect("a fill");
+    let at = address(&memory);
+    drop(memory);
+    let memory = zeroed();
+    assert_eq!((address(&memory), memory.to_vec().expect("a copy")), (at, vec![0; 5000]), "on request it is still zeroed");
 }
 
 #[test]
