@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..100 {
         pools.buffer::<f32>(elements.len())?.copy_from(&elements)?;
     }
-    println!("100 batches: {} allocation", pools.device().statistics().memory_allocations - before);
+    println!("100 batches: {} allocations", pools.device().statistics().memory_allocations - before);
     show("after 100 batches", pools)?;
 
     drop(weights);

@@ -484,6 +484,14 @@ pub enum Unavailable {
         /// Time since its begin.
         age: Duration,
     },
+    /// Free memory of a pool over an [address range](crate::backend::AddressRange) that does not suffice, with what the limit and the device have left.
+    #[error("{} are free in mapped blocks that can be moved together, {} in those that live blocks, or a running kernel, hold in place", Bytes(*movable), Bytes(*held))]
+    Fragments {
+        /// Bytes of mapped blocks without a live byte: the pool moves them together for a request that they serve.
+        movable: u64,
+        /// Free bytes of other mapped blocks.
+        held: u64,
+    },
 }
 
 /// Why a mirrored buffer refuses a call.

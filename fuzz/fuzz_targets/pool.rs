@@ -7,12 +7,13 @@ mod shadow;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use shadow::{Op, Shadow};
+use shadow::{Op, Shadow, Source};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     doublings: u8,
     is_exact: bool,
+    source: u8,
     operations: Vec<Any>,
 }
 
@@ -40,7 +41,8 @@ impl Any {
 }
 
 fuzz_target!(|input: Input| {
-    let mut shadow = Shadow::new(1 << (input.doublings % 4), input.is_exact);
+    let source = [Source::Slabs, Source::Range, Source::ShortRange][usize::from(input.source % 3)];
+    let mut shadow = Shadow::new(1 << (input.doublings % 4), input.is_exact, source);
     for any in input.operations.iter().take(300) {
         shadow.step(any.op());
         shadow.step(Op::Check);

@@ -61,6 +61,10 @@ macro_rules! kinds {
             fn device(&self) -> u32 {
                 self.device
             }
+            fn mapping_granularity(&self) -> Option<u64> {
+                let is_plain = matches!(MemoryLocation::$name, MemoryLocation::Device) && self.options.is_empty();
+                if is_plain { self.backend.capabilities(self.device).ok()?.mapping_granularity } else { None }
+            }
         }
     )*};
 }

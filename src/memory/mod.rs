@@ -194,6 +194,14 @@ pub unsafe trait Memory: Send + Sync + 'static {
     fn min_align(&self) -> usize {
         1
     }
+
+    /// Returns the [granularity](crate::backend::Capabilities::mapping_granularity) of [mapped](Backend::map) blocks, if these may stand for this memory's own:
+    /// a [`Pool`](crate::pool::Pool) over it maps blocks into an address range of [`device`](Self::device), and [frees](Self::free) them here.
+    ///
+    /// `None`, the default, for a memory that must see its allocations, or whose blocks are not plain device memory.
+    fn mapping_granularity(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// `Layout` requires a size of at most `isize::MAX`, rounded up to the alignment.
@@ -242,6 +250,9 @@ macro_rules! forwards {
             }
             fn min_align(&self) -> usize {
                 (**self).min_align()
+            }
+            fn mapping_granularity(&self) -> Option<u64> {
+                (**self).mapping_granularity()
             }
         }
     )*};

@@ -91,7 +91,8 @@ pub struct Builder<M: Memory> {
 
 pub(super) struct Options {
     pub limit: u64,
-    pub slab: u64,
+    /// `None`: an address range, where the memory has one.
+    pub slab: Option<u64>,
     pub classes: Classes,
     pub is_exact: bool,
     pub is_enabled: bool,
@@ -107,7 +108,7 @@ impl<M: Memory> Builder<M> {
     pub(super) fn new(memory: M) -> Self {
         let options = Options {
             limit: 4 << 30,
-            slab: 32 << 20,
+            slab: None,
             classes: Classes::default(),
             is_exact: false,
             is_enabled: true,
@@ -120,17 +121,18 @@ impl<M: Memory> Builder<M> {
         Self { memory, options }
     }
 
-    /// Sets the limit of the reserved bytes. Default: 4 GiB. Slabs are whole multiples of 256 bytes. A request that fits the rest of the limit only
+    /// Sets the limit of the reserved bytes. Default: 4 GiB. Mapped memory is in whole granules, slabs are whole multiples of 256 bytes. A request that fits the rest of the limit only
     /// without this rounding gets a block of its own length outside the slabs, which is not cached.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = bytes;
         self
     }
 
-    /// Sets a slab's size in bytes. Default: 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets its own slab;
+    /// Selects slabs of this size in bytes. By default, a pool whose memory [can be mapped](Memory::mapping_granularity) maps it behind one address range, where
+    /// free memory always joins; others, and that pool while a kernel forbids mapping, have slabs of 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets its own slab;
     /// without room for a whole slab, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
-        self.options.slab = bytes;
+        self.options.slab = Some(bytes);
         self
     }
 
@@ -140,8 +142,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of their class's. This wastes less memory, but each call takes
-    /// a lock. For pools that run nearly full.
+    /// Sets whether all blocks have the requested size, rounded up to 256 bytes, instead of their class's; over an address range, those above 1 MiB always have.
+    /// This wastes less memory, but each call takes a lock. For pools that run nearly full.
     pub fn exact(mut self, is_exact: bool) -> Self {
         self.options.is_exact = is_exact;
         self
@@ -188,8 +190,8 @@ impl<M: Memory> Builder<M> {
         // The rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
         let Self { memory, options } = self;
-        if options.slab < least || options.slab > most {
-            return Err(Error::Size { what: "slab size", asked: options.slab, least, most });
+        if let Some(asked) = options.slab.filter(|slab| !(least..=most).contains(slab)) {
+            return Err(Error::Size { what: "slab size", asked, least, most });
         }
         Ok(Pool::new(memory, options))
     }

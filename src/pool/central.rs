@@ -11,9 +11,13 @@
 //! | the heap | [`Heap`] | a request; with its whole slab, a trim |
 //! | in transit | a thread's stack | the end of the transfer between two of the places above |
 //!
+//! The heap's memory is an [`Extent`], mapped behind one address range, if the upstream memory permits it, and slabs otherwise; while a kernel forbids mapping,
+//! both. "Slab" in this module is either, unless a text tells them apart.
+//!
 //! A *direct* block is outside the slabs: the upstream memory serves it, and [`State::direct`] has its upstream tag.
 //!
 //! The parts of this module each hold one decision: [`growth`] serves a request that no cache serves, and so decides when to allocate a slab;
+//! [`extent`] maps and moves memory;
 //! [`reclaim`] makes memory available that is free but out of reach; [`free`] takes blocks back; [`hygiene`] sets a block's contents; [`relocate`]
 //! moves blocks together; [`report`] reads the figures.
 //!
@@ -23,6 +27,7 @@
 //!    in `progress` before it ends; see [`reclaim`].
 //! 3. Reservations are made before the upstream allocation, so that [`State::reserved`] never exceeds the limit, and are released after the free.
 
+mod extent;
 mod free;
 mod growth;
 mod hygiene;
@@ -40,6 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use std::vec::Vec;
 
+use extent::Extent;
 use free::CentralList;
 pub(super) use growth::Request;
 pub(super) use reclaim::InTransit;
@@ -57,6 +63,9 @@ use crate::sys::fork::Process;
 use crate::sys::panic::{both, each};
 use crate::{CacheLineAligned, Result};
 
+/// In bytes: over an address range, larger blocks have their exact size and no class.
+const CLASSED: u64 = 1 << 20;
+
 /// Limits of the blocks that a thread caches, per class.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
@@ -73,6 +82,10 @@ pub(super) struct Central<M: Memory> {
     pub min_align: usize,
     /// Up to this size, any cached block of the class serves a request as it is; 0 if requests need checks or preparation.
     plain: u64,
+    /// Up to this size, blocks have classes.
+    classed: u64,
+    /// The granule of an [`Extent`], if the pool may use one.
+    granularity: Option<u64>,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
@@ -124,6 +137,10 @@ struct Growth {
 struct State {
     heap: Heap,
     slabs: Vec<Option<Slab>>,
+    /// Its slab has addresses only.
+    extent: Option<Extent>,
+    /// The backend refused to reserve addresses.
+    has_no_range: bool,
     // INVARIANT: the numbers of the slabs that are `None`.
     vacant: BTreeSet<u32>,
     /// Freed blocks with uses that were incomplete when they were last polled. In the heap they count as taken.
@@ -138,9 +155,9 @@ struct State {
     growing: Vec<Growth>,
     /// All growths so far: the number of the next.
     growths: u64,
-    /// Requests that the limit refused.
+    /// Attempts to reserve or extend that found too little.
     refusals: u64,
-    /// Bytes of slabs and direct blocks, also during their allocation; at most the limit.
+    /// Bytes of slabs, handles and direct blocks, also during their allocation; at most the limit.
     reserved: u64,
     peak: u64,
 }
@@ -170,9 +187,18 @@ impl State {
     }
 
     fn note_use(&mut self, freed: Freed) -> Option<u32> {
+        if let Some(extent) = self.extent.as_mut().filter(|extent| extent.is_of(freed.slab)) {
+            extent.note_use(freed.offset, freed.size, freed.since);
+            return None;
+        }
         let slab = self.slabs.get_mut(freed.slab as usize)?.as_mut()?;
         slab.last_use = slab.last_use.max(freed.since);
         (freed.is_empty && slab.last_use == UNDATED).then_some(freed.slab)
+    }
+
+    /// Slabs, and handles of the extent.
+    fn upstream_blocks(&self) -> usize {
+        self.slabs.iter().flatten().count() - usize::from(self.extent.is_some()) + self.extent.as_ref().map_or(0, Extent::handles)
     }
 
     fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
@@ -185,6 +211,8 @@ impl<M: Memory> Central<M> {
         static NEXT: AtomicU64 = AtomicU64::new(cache::FIRST);
         System::prepare();
         let (min_align, classes) = (memory.min_align(), options.classes);
+        let granularity = if options.slab.is_none() && options.is_enabled { memory.mapping_granularity() } else { None };
+        let classed = if granularity.is_some() { classes.largest().min(CLASSED.max(classes.bytes_of(0))) } else { classes.largest() };
         // With raised alignments, a block's layout differs from its request.
         let is_plain =
             options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::DebugPoison | Hygiene::Leave) && min_align == 1;
@@ -192,7 +220,9 @@ impl<M: Memory> Central<M> {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
             device: memory.device(),
-            plain: if is_plain { classes.largest() } else { 0 },
+            plain: if is_plain { classed } else { 0 },
+            classed,
+            granularity,
             min_align,
             memory: ManuallyDrop::new(memory),
             options,
@@ -227,10 +257,22 @@ impl<M: Memory> Central<M> {
         raised(layout, self.min_align)
     }
 
-    /// For requests that slabs serve.
+    /// For requests that the heap serves. Those that exceed all classes count for the largest.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
-        let is_pooled = self.options.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
-        if is_pooled { self.options.classes.class_of(layout.size() as u64) } else { None }
+        let (bytes, is_pooled) = (layout.size() as u64, self.options.is_enabled && layout.align() as u64 <= LARGEST_ALIGN);
+        let class = if is_pooled { self.options.classes.class_of(bytes) } else { None };
+        let is_large = is_pooled && self.granularity.is_some() && bytes <= Tag::LARGEST;
+        class.or_else(|| is_large.then(|| self.class_count() - 1))
+    }
+
+    /// Whether blocks of this size are cached.
+    pub const fn is_cached(&self, bytes: u64) -> bool {
+        !self.options.is_exact && bytes <= self.classed
+    }
+
+    /// The largest block of the heap in bytes.
+    pub const fn largest(&self) -> u64 {
+        if self.granularity.is_some() { Tag::LARGEST } else { self.options.classes.largest() }
     }
 
     pub fn class_count(&self) -> usize {
@@ -239,7 +281,7 @@ impl<M: Memory> Central<M> {
 
     /// The bytes of the block that a request of this class gets.
     pub fn class_bytes(&self, class: usize, requested: u64) -> u64 {
-        if self.options.is_exact { requested.max(1) } else { self.options.classes.bytes_of(class) }
+        if self.is_cached(requested) { self.options.classes.bytes_of(class) } else { requested.max(1) }
     }
 
     fn max_cached(&self, class: usize) -> usize {
@@ -280,7 +322,7 @@ impl<M: Memory> Central<M> {
 
     fn entry(&self, taken: &Taken, block: &Block) -> Entry {
         // A part shorter than its class serves the class below, if any. Exact parts have no class.
-        let class = if self.options.is_exact { None } else { self.options.classes.class_within(taken.size) };
+        let class = if self.is_cached(taken.size) { self.options.classes.class_within(taken.size) } else { None };
         let device_address = block.device_address.and_then(|address| address.offset(taken.offset));
         // SAFETY: the heap returns offsets within the slab.
         let host = block.host.map(|host| unsafe { host.add(taken.offset as usize) });
@@ -370,12 +412,12 @@ impl<M: Memory> Drop for Central<M> {
             // SAFETY: only holders of the pool access its caches, and none is left; the last handle's drop happened after all others.
             unsafe { cache.alone(&mut collect) };
         }
-        let (slabs, pending) = {
-            let mut state = self.lock();
-            (mem::take(&mut state.slabs), mem::take(&mut state.pending))
-        };
+        let State { slabs, extent, pending, .. } = mem::take(&mut *self.lock());
         open.extend(pending.iter().flat_map(|(uses, _)| uses.iter()));
-        let slabs = slabs.into_iter().flatten().map(|slab| slab.block).collect();
+        let is_slab = |number: &u32| extent.as_ref().is_none_or(|extent| !extent.is_of(*number));
+        let slabs = slabs.into_iter().zip(0..).filter(|(_, number)| is_slab(number)).filter_map(|(slab, _)| Some(slab?.block));
+        let slabs: Vec<Block> = slabs.collect();
+        let slabs = slabs.into_iter().chain(extent.into_iter().flat_map(Extent::into_blocks)).collect();
         DrainingSlabs { memory, slabs, open }.free_or_wait();
     }
 }

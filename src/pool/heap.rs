@@ -1,19 +1,24 @@
 //! [`Heap`]: the free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
 //!
-//! A slab is a chain of [`Part`]s by offset, without gaps. A part is free, and then in one of the [`SizeLists`], or taken. Sizes and offsets count
+//! A slab is a chain of [`Part`]s by offset, without gaps. A part is free, and then in one of the [`SizeLists`], or taken. One slab may be a *range*, whose
+//! parts may also be absent: addresses without memory. Sizes and offsets count
 //! units of 256 bytes, so that they have 32 bits and a part's record half a cache line.
 //!
-//! 1. *Take*: the first list that is not empty, of those whose parts all suffice, gives its newest part, in constant time. Only if those lists are empty, the
-//!    request's own list is searched in linear time: its parts are up to 1/32 smaller or larger. So a request fails only if no free part suffices, or if no
-//!    part number is left. Deferred parts are not free. But it may split a long part although one of its own list would have fitted. The rest of a longer
-//!    part returns to the lists.
-//! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken. A slab whose first part is free and whole is
+//! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger, the
+//!    smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one with the lowest address. Only if
+//!    those lists are empty, the own list is searched as a whole. So a request fails only if no free part suffices, or if no part number is left. Deferred parts
+//!    are not free. The rest of a longer part returns to the lists.
+//! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken or absent. A slab whose first part is free and whole is
 //!    empty.
 //! 3. *Deferred*: in a table too large for the CPU caches, both cost a cache miss per neighbour. So a freed part waits in a short queue,
 //!    [`Deferred`], while its record and then those of its neighbours are prefetched. Until it leaves the queue it counts as taken. A caller that needs
 //!    exact figures, or finds nothing, first empties the queue.
 //! 4. *Alignment* above one unit: a slab's address decides, see [`Base`]. A part of `size + align - 1` surely has an aligned place; else every free
 //!    part from the size on is tried.
+//!
+//! 5. *Absent* parts are joined with each other, but never with others. [`Heap::claim`] takes an absent part and its free neighbours out of reach, for a request
+//!    that all of them together can serve; [`Heap::fill`] says how much memory came. [`Heap::take_out`] takes memory out of a free part, and
+//!    [`Heap::abandon`] leaves its addresses absent. A claim, or memory taken out, is in no list and of no count.
 //!
 //! Part numbers are indices into one table and are reused; `has_numbers` checks that a split can get its numbers before anything changes, so a take
 //! that fails changes nothing.
@@ -23,6 +28,7 @@
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
 
 use core::num::NonZeroU32;
+use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use ringmem_layouts::ring::prefetch;
@@ -37,6 +43,9 @@ const PARTS: usize = 1 << 24;
 
 /// From this table size on, frees are deferred; a smaller table mostly stays in the CPU caches.
 const DEFER_FROM: usize = 1 << 14;
+
+/// The newest parts of a list among which a request takes the smallest.
+const CANDIDATES: usize = 8;
 
 /// In bytes: the largest that backends provide.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
@@ -66,6 +75,14 @@ impl PartId {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Taken,
+    Free,
+    /// Addresses without memory.
+    Absent,
+}
+
 /// A piece of a slab. Half a cache line: with many parts, each access is a cache miss.
 ///
 /// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free. A free part is in the list of its
@@ -78,7 +95,7 @@ struct Part {
     offset: u32,
     /// In units; 0 for an unused number.
     size: u32,
-    is_free: bool,
+    state: State,
     before: Option<PartId>,
     after: Option<PartId>,
     /// If free: its index in its list.
@@ -88,8 +105,8 @@ struct Part {
 }
 
 impl Part {
-    fn is_whole(&self) -> bool {
-        self.is_free && self.before.is_none() && self.after.is_none()
+    fn is_free(&self) -> bool {
+        self.state == State::Free
     }
 }
 
@@ -114,6 +131,8 @@ struct SlabHead {
     /// It keeps its number: it coalesces only with parts after it.
     first: PartId,
     base: Base,
+    /// Its parts get and lose memory one by one.
+    is_range: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +141,24 @@ pub(super) struct Freed {
     pub is_empty: bool,
     /// The time of the part's last use.
     pub since: u64,
+    /// Of the freed part, in bytes.
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// Addresses that get memory, with the free parts on both sides, out of others' reach meanwhile.
+#[derive(Debug)]
+pub(super) struct Claim {
+    before: Option<PartId>,
+    part: PartId,
+    after: Option<PartId>,
+    /// An unused part number, for the rest of the addresses.
+    spare: PartId,
+    /// Of the addresses without memory, in bytes.
+    pub offset: u64,
+    pub size: u64,
+    /// As many of these bytes suffice for the request.
+    pub least: u64,
 }
 
 pub(super) struct Heap {
@@ -136,9 +173,11 @@ pub(super) struct Heap {
     /// The first unused number below the table's length.
     unused: Option<PartId>,
     lists: SizeLists,
+    /// By offset: the parts without memory that no one claims.
+    absent: BTreeMap<u32, PartId>,
     /// Units in the lists.
     free: u64,
-    /// Units of all slabs.
+    /// Units of all slabs, of a range those with memory.
     total: u64,
     /// Parts in the lists.
     free_parts: u64,
@@ -152,7 +191,7 @@ impl Default for Heap {
 
 impl Heap {
     fn of(max_parts: usize, defer_from: usize) -> Self {
-        let zero = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
+        let zero = Part { slab: 0, state: State::Taken, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
         Self {
             parts: std::vec![zero],
             slabs: Vec::new(),
@@ -161,6 +200,7 @@ impl Heap {
             deferred: Deferred::default(),
             unused: None,
             lists: SizeLists::new(),
+            absent: BTreeMap::new(),
             free: 0,
             total: 0,
             free_parts: 0,
@@ -185,14 +225,32 @@ impl Heap {
         if size == 0 || !self.has_numbers(1) {
             return false;
         }
-        let part = self.take_number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, list_index: 0, next: None });
+        let part = self.add_part(slab, size, base, false);
         self.total += u64::from(size);
+        self.list(part);
+        true
+    }
+
+    /// Adds addresses without memory; the slab is the only one of this kind. As [`add`](Self::add).
+    pub fn add_range(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
+        let size = u32::try_from(bytes / UNIT).unwrap_or(0);
+        if size == 0 || !self.has_numbers(1) {
+            return false;
+        }
+        let part = self.add_part(slab, size, base, true);
+        self.parts[part.index()].state = State::Absent;
+        self.absent.insert(0, part);
+        true
+    }
+
+    fn add_part(&mut self, slab: u32, size: u32, base: Base, is_range: bool) -> PartId {
+        let first =
+            self.take_number(Part { slab, state: State::Taken, offset: 0, size, before: None, after: None, list_index: 0, next: None });
         if self.slabs.len() <= slab as usize {
             self.slabs.resize(slab as usize + 1, None);
         }
-        self.slabs[slab as usize] = Some(SlabHead { first: part, base });
-        self.list(part);
-        true
+        self.slabs[slab as usize] = Some(SlabHead { first, base, is_range });
+        first
     }
 
     /// Takes a part of `bytes`, at least one unit; `align` is a power of two.
@@ -221,7 +279,7 @@ impl Heap {
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
-        let is_it = there.is_free && there.slab == slab && u64::from(there.offset) * UNIT == offset;
+        let is_it = there.is_free() && there.slab == slab && u64::from(there.offset) * UNIT == offset;
         let padding = if is_it { self.fits(part, size, align)? } else { return None };
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
@@ -268,8 +326,16 @@ impl Heap {
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
-        let rest =
-            Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, list_index: 0, next: None };
+        let rest = Part {
+            slab,
+            state: State::Taken,
+            offset: offset + size,
+            size: whole - size,
+            before: Some(part),
+            after,
+            list_index: 0,
+            next: None,
+        };
         let rest = self.take_number(rest);
         self.parts[part.index()].size = size;
         self.parts[part.index()].after = Some(rest);
@@ -281,20 +347,21 @@ impl Heap {
 
     /// Frees a part, last used at `since`, and joins it with its free neighbours.
     pub fn coalesce(&mut self, part: PartId, since: u64) -> Freed {
-        let slab = self.parts[part.index()].slab;
+        let Part { slab, offset, size, .. } = self.parts[part.index()];
         let mut whole = part;
-        if let Some(after) = self.parts[part.index()].after.filter(|after| self.parts[after.index()].is_free) {
+        if let Some(after) = self.parts[part.index()].after.filter(|after| self.parts[after.index()].is_free()) {
             self.unlist(after);
             self.merge(part, after);
         }
-        if let Some(before) = self.parts[part.index()].before.filter(|before| self.parts[before.index()].is_free) {
+        if let Some(before) = self.parts[part.index()].before.filter(|before| self.parts[before.index()].is_free()) {
             self.unlist(before);
             self.merge(before, part);
             whole = before;
         }
         self.list(whole);
         let Part { before, after, .. } = self.parts[whole.index()];
-        Freed { slab, is_empty: before.is_none() && after.is_none(), since }
+        let is_empty = before.is_none() && after.is_none();
+        Freed { slab, is_empty, since, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }
     }
 
     /// Frees a part, last used at `since`, now or after later frees; returns the free that this performs, which may be that of an earlier part.
@@ -318,6 +385,131 @@ impl Heap {
 
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
+    }
+
+    /// Claims addresses for `bytes` at `align`, a power of two. Memory on the first [`least`](Claim::least) of them, a multiple of `step` bytes, makes room with
+    /// the free parts around; as many as `wanted` says for the least are claimed if the place has them.
+    ///
+    /// The place is the one with the least need, of equals the first; or the last place.
+    pub fn claim(&mut self, bytes: u64, align: u64, step: u64, wanted: impl FnOnce(u64) -> u64, is_last: bool) -> Option<Claim> {
+        let (bytes, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
+        let step = u32::try_from(step / UNIT).ok()?;
+        let mut places = self.absent.iter().filter_map(|(&offset, &part)| Some((self.lacks(part, bytes, align, step)?, offset, part)));
+        let place = if is_last { places.next_back() } else { places.min_by_key(|&(least, offset, _)| (least, offset)) };
+        let (least, offset, part) = place?;
+        let Part { slab, .. } = self.parts[part.index()];
+        if !self.has_numbers(2) {
+            return None;
+        }
+        let spare = Part { slab, state: State::Taken, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
+        let spare = self.take_number(spare);
+        self.absent.remove(&offset);
+        let absent = self.parts[part.index()].size;
+        let wanted = u32::try_from(wanted(u64::from(least) * UNIT) / UNIT).unwrap_or(u32::MAX);
+        let size = least.max(wanted / step * step).min(absent);
+        if size < absent {
+            let rest = self.split(part, size);
+            self.parts[rest.index()].state = State::Absent;
+            self.absent.insert(offset + size, rest);
+        }
+        let Part { before, after, .. } = self.parts[part.index()];
+        // Memory behind the addresses is needed only if there are too few of them.
+        let sides = [before, after.filter(|_| least == absent)];
+        let [before, after] = sides.map(|side| side.filter(|side| self.parts[side.index()].is_free()));
+        for side in [before, after].into_iter().flatten() {
+            self.unlist(side);
+        }
+        let bytes = |units: u32| u64::from(units) * UNIT;
+        Some(Claim { before, part, after, spare, offset: bytes(offset), size: bytes(size), least: bytes(least) })
+    }
+
+    /// The units of memory that an absent part needs for a request, from its beginning on.
+    fn lacks(&self, part: PartId, size: u32, align: u32, step: u32) -> Option<u32> {
+        let Part { slab, offset, size: absent, before, after, .. } = self.parts[part.index()];
+        let free = |side: Option<PartId>| side.map(|side| self.parts[side.index()]).filter(Part::is_free).map_or(0, |part| part.size);
+        let (before, after) = (free(before), free(after));
+        let padding = self.slabs[slab as usize]?.base.padding(offset - before, align)?;
+        let lacking = size.checked_add(padding)?.saturating_sub(before).max(1);
+        match lacking.checked_next_multiple_of(step) {
+            Some(lacking) if lacking <= absent => Some(lacking),
+            _ => (lacking <= absent.checked_add(after)?).then_some(absent),
+        }
+    }
+
+    /// Ends a claim: the first `bytes` have memory and are free, with the parts around; the rest is absent again.
+    pub fn fill(&mut self, claim: Claim, bytes: u64) {
+        let Claim { before, part, after, spare, size, .. } = claim;
+        self.release_number(spare);
+        let filled = (bytes.min(size) / UNIT) as u32;
+        for side in [before, after].into_iter().flatten() {
+            self.coalesce(side, 0);
+        }
+        let whole = self.parts[part.index()].size;
+        if filled == 0 {
+            self.abandon(part);
+            return;
+        }
+        if filled < whole {
+            let rest = self.split(part, filled);
+            self.parts[rest.index()].state = State::Absent;
+            self.abandon(rest);
+        }
+        self.total += u64::from(filled);
+        self.parts[part.index()].state = State::Taken;
+        self.coalesce(part, 0);
+    }
+
+    /// The free parts of a slab from `bytes` on: number, offset and size in bytes.
+    pub fn free_from(&self, slab: u32, bytes: u64) -> impl Iterator<Item = (PartId, u64, u64)> + '_ {
+        let least = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let parts = self.lists.from(least).map(|part| (part, &self.parts[part.index()]));
+        let fitting = parts.filter(move |(_, part)| part.slab == slab && part.size >= least);
+        fitting.map(|(id, part)| (id, u64::from(part.offset) * UNIT, u64::from(part.size) * UNIT))
+    }
+
+    /// Takes the bytes from `offset` on, with their memory, out of a free part. The rest stays free. `None` without two part numbers.
+    pub fn take_out(&mut self, part: PartId, offset: u64, bytes: u64) -> Option<PartId> {
+        let Part { offset: from, size: whole, .. } = self.parts[part.index()];
+        let (skipped, size) = ((offset / UNIT) as u32 - from, (bytes / UNIT) as u32);
+        if !self.has_numbers(2) {
+            return None;
+        }
+        self.unlist(part);
+        let mut taken = part;
+        if skipped > 0 {
+            taken = self.split(part, skipped);
+            self.list(part);
+        }
+        if skipped + size < whole {
+            let rest = self.split(taken, size);
+            self.list(rest);
+        }
+        self.total -= u64::from(size);
+        self.parts[taken.index()].state = State::Absent;
+        Some(taken)
+    }
+
+    /// Returns memory [taken out](Self::take_out).
+    pub fn put_back(&mut self, part: PartId) {
+        self.total += u64::from(self.parts[part.index()].size);
+        self.parts[part.index()].state = State::Taken;
+        self.coalesce(part, 0);
+    }
+
+    /// The addresses of memory taken out have none any more, and may be claimed. Joins them with their neighbours.
+    pub fn abandon(&mut self, part: PartId) {
+        self.parts[part.index()].state = State::Absent;
+        let mut whole = part;
+        let is_vacant = |heap: &Self, side: &PartId| heap.absent.get(&heap.parts[side.index()].offset) == Some(side);
+        if let Some(after) = self.parts[part.index()].after.filter(|after| is_vacant(self, after)) {
+            self.absent.remove(&self.parts[after.index()].offset);
+            self.merge(part, after);
+        }
+        if let Some(before) = self.parts[part.index()].before.filter(|before| is_vacant(self, before)) {
+            self.merge(before, part);
+            whole = before;
+        }
+        self.absent.insert(self.parts[whole.index()].offset, whole);
     }
 
     /// Returns the numbers of the slabs removed.
@@ -350,13 +542,13 @@ impl Heap {
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
-    /// Number, slab, offset, size in bytes and freeness.
+    /// Number, slab, offset, size in bytes and freeness of each part with memory.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
         let bytes = |units| u64::from(units) * UNIT;
         numbered
-            .filter(|(_, part)| part.size > 0)
-            .map(move |(id, part)| (id, part.slab, bytes(part.offset), bytes(part.size), part.is_free))
+            .filter(|(_, part)| part.size > 0 && part.state != State::Absent)
+            .map(move |(id, part)| (id, part.slab, bytes(part.offset), bytes(part.size), part.is_free()))
     }
 
     pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
@@ -364,7 +556,10 @@ impl Heap {
     }
 
     fn empty(&self) -> impl Iterator<Item = PartId> + '_ {
-        self.slabs.iter().flatten().map(|head| head.first).filter(|part| self.parts[part.index()].is_whole())
+        self.slabs.iter().flatten().filter(|head| !head.is_range).map(|head| head.first).filter(|part| {
+            let part = self.parts[part.index()];
+            part.is_free() && part.before.is_none() && part.after.is_none()
+        })
     }
 
     pub fn base(&self, slab: u32) -> Option<Base> {
@@ -373,22 +568,28 @@ impl Heap {
 
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
-        if let Some(part) = self.lists.first(size) {
-            return Some(part);
-        }
-        self.lists.alike(size).find(|part| self.parts[part.index()].size >= size)
+        let key = |part: &Part| (part.size, part.slab, part.offset);
+        let best = |parts: &[PartId]| {
+            let newest = parts.iter().rev().take(CANDIDATES).map(|part| (self.parts[part.index()], *part));
+            let fitting = newest.filter(|(part, _)| part.size >= size);
+            fitting.min_by_key(|(part, _)| key(part)).map(|(_, part)| part)
+        };
+        let own = self.lists.of(size);
+        best(own)
+            .or_else(|| best(self.lists.first(size)?))
+            .or_else(|| own.iter().copied().find(|part| self.parts[part.index()].size >= size))
     }
 
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure));
+        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure)?.last().copied());
         sure.and_then(fits).or_else(|| self.lists.from(size).find_map(fits))
     }
 
     fn list(&mut self, part: PartId) {
         let size = self.parts[part.index()].size;
         self.parts[part.index()].list_index = self.lists.add(part, size);
-        self.parts[part.index()].is_free = true;
+        self.parts[part.index()].state = State::Free;
         self.free += u64::from(size);
         self.free_parts += 1;
     }
@@ -398,7 +599,7 @@ impl Heap {
         if let Some(moved) = self.lists.remove(size, list_index) {
             self.parts[moved.index()].list_index = list_index;
         }
-        self.parts[part.index()].is_free = false;
+        self.parts[part.index()].state = State::Taken;
         self.free -= u64::from(size);
         self.free_parts -= 1;
     }
@@ -445,7 +646,7 @@ impl Heap {
 
     fn release_number(&mut self, part: PartId) {
         self.parts[part.index()].size = 0;
-        self.parts[part.index()].is_free = false;
+        self.parts[part.index()].state = State::Taken;
         self.parts[part.index()].next = self.unused;
         self.unused = Some(part);
     }
@@ -543,23 +744,23 @@ impl SizeLists {
         self.parts[list].get(place as usize).copied()
     }
 
-    /// A part of the first list whose parts all suffice.
+    /// The first list that is not empty and whose parts all suffice.
     #[inline(always)]
-    fn first(&self, size: u32) -> Option<PartId> {
+    fn first(&self, size: u32) -> Option<&[PartId]> {
         let list = list_above(size)?;
         let (octave, step) = (list / STEPS, list % STEPS);
         let here = self.steps[octave] & (u32::MAX << step);
         if here != 0 {
-            return self.parts[octave * STEPS + here.trailing_zeros() as usize].last().copied();
+            return Some(&self.parts[octave * STEPS + here.trailing_zeros() as usize]);
         }
         let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
         let steps = *self.steps.get(octave)?;
-        self.parts[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
+        Some(&self.parts[octave * STEPS + steps.trailing_zeros() as usize])
     }
 
-    /// The parts of a size's list, newest first.
-    fn alike(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
-        self.parts[list_of(size)].iter().rev().copied()
+    /// A size's list, newest last.
+    fn of(&self, size: u32) -> &[PartId] {
+        &self.parts[list_of(size)]
     }
 
     /// The parts from a size's list on.

@@ -1,15 +1,18 @@
-//! [`Pool`]: a caching allocator that takes slabs from an upstream memory and serves blocks from them.
+//! [`Pool`]: a caching allocator over an upstream memory.
+//!
+//! It takes memory in large pieces, and serves blocks from them: mapped behind one [address range](crate::backend::AddressRange), which grows in place and
+//! whose free memory always joins, or allocated as slabs.
 //!
 //! Use [`Pool`] for one kind of memory, [`PinnedPool`] for page-locked memory, and [`Pools`] for all memory of a device.
 //!
 //! 1. A freed block serves the next request of its size class on the same thread, without a mutex or backend call. Surplus blocks serve other
 //!    threads.
 //! 2. A block is reused only after its last use is complete, or on that use's stream.
-//! 3. The bytes of slabs, and of blocks outside slabs, never exceed the limit.
-//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback.
+//! 3. The bytes of mapped memory, of slabs, and of blocks outside both never exceed the limit.
+//! 4. A request fails only after every way to make room has failed: caches, growth, pending frees, moving free memory together, empty slabs, the callback.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
 //! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
-//! 7. Slabs serve alignments up to 2 MiB. Above that, above the largest class, or if a limit has room for the request but not for
+//! 7. Alignments are up to 2 MiB. Above that, above the largest class of a pool of slabs, or if a limit has room for the request but not for
 //!    whole 256 bytes, the upstream memory serves the block. If that memory [raises alignments](Memory::min_align), the pool does so
 //!    for each block.
 //! 8. In a forked process, the pool rejects requests; blocks freed there remain the parent's.
@@ -117,13 +120,13 @@ impl<M: Memory> Pool<M> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::classes)
     }
 
-    /// Returns every slab and its parts.
+    /// Returns every slab, and every run of mapped memory, with its parts.
     #[must_use]
     pub fn snapshot(&self) -> std::vec::Vec<SlabView> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
-    /// Reserves slab space for all of `count` blocks of `bytes` bytes, or for none.
+    /// Reserves memory for all of `count` blocks of `bytes` bytes, or for none.
     ///
     /// # Errors
     ///
@@ -134,14 +137,14 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
-    /// Frees empty slabs, longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all thread caches, so that
-    /// free blocks coalesce; [`MemoryManager::defragment`](crate::manager::MemoryManager::defragment) also moves blocks. Keeps slabs whose free the backend
-    /// would [defer](crate::backend::Backend::defers_free). Takes time in proportion to the slabs.
+    /// Frees empty slabs, then whole free handles, each longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all thread caches, so that
+    /// free blocks coalesce; [`MemoryManager::defragment`](crate::manager::MemoryManager::defragment) also moves blocks. Keeps memory whose free the backend
+    /// would [defer](crate::backend::Backend::defers_free). Takes time in proportion to the slabs, or to the free parts.
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
-    /// Frees empty slabs whose last use was at least `age` ago; returns the freed bytes. First flushes all thread caches. The last use is the free of a
+    /// Frees empty slabs and whole free handles whose last use was at least `age` ago; returns the freed bytes. First flushes all thread caches. The last use is the free of a
     /// slab's last block; if queued work used it longer, the first call that finds the work complete, unless a flush finds it complete already.
     ///
     /// A thread's cached blocks of one size class have one time, that of their last free, so a block that others of its class were freed after counts

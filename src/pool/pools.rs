@@ -169,27 +169,30 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// Returns a [batch size](config::batch_size_hint) in bytes for one buffer. It counts the longest free range: of a slab, or of a new slab within the
-    /// limit and the device's [longest free range](crate::backend::Backend::largest_free). Takes time in proportion to the parts of the slabs.
+    /// Returns a [batch size](config::batch_size_hint) in bytes for one buffer. It counts the longest free range: of the pool, or of new memory within the
+    /// limit. Behind addresses of the pool, free mapped blocks and the device's free memory make one range. Elsewhere a new slab is within the device's
+    /// [longest free range](crate::backend::Backend::largest_free). Flushes the thread caches, and takes time in proportion to the parts of the pool.
     ///
     /// # Errors
     ///
     /// As [`Backend::memory_info`].
     pub fn batch_bytes(&self, requested: u64) -> Result<u64> {
         let limit = if self.config.pooling.enabled { self.config.pooling.max_bytes } else { u64::MAX };
-        let (mut in_slabs, mut empty, mut empty_bytes) = (0, Vec::new(), 0);
+        let free_bytes = self.backend().memory_info(self.ordinal())?.map(|info| info.free);
+        let extended = self.device.shared.obtainable(free_bytes.unwrap_or(u64::MAX));
+        let (mut in_slabs, mut empty, mut empty_bytes) = (extended, Vec::new(), 0);
         for slab in self.device.snapshot() {
             let free = || slab.parts.iter().filter(|(.., state)| *state != PartState::Live);
             in_slabs = in_slabs.max(longest(free().map(|&(offset, bytes, _)| (offset, bytes))));
             // A request for a new slab frees the empty ones if it needs their bytes.
-            if free().count() == slab.parts.len() {
+            if extended == 0 && free().count() == slab.parts.len() {
                 empty.extend(slab.device_address.map(|address| (address, slab.bytes)));
                 empty_bytes += slab.bytes;
             }
         }
         let reserved = self.device.statistics().reserved_bytes;
         let within = limit.saturating_sub(reserved.saturating_sub(empty_bytes));
-        let on_device = self.backend().memory_info(self.ordinal())?.map_or(u64::MAX, |info| info.free.saturating_add(empty_bytes));
+        let on_device = free_bytes.map_or(u64::MAX, |free| free.saturating_add(empty_bytes));
         let in_a_row = self.backend().largest_free(self.ordinal(), &empty).unwrap_or(u64::MAX);
         Ok(config::batch_size_hint(requested, in_slabs.max(within.min(on_device).min(in_a_row))))
     }

@@ -7,7 +7,7 @@ use crate::backend::DeviceAddress;
 /// Otherwise, `hits`, `misses`, `returns`, `live`, `requested_bytes`, `held_bytes` and `cached_bytes` are approximate but possible:
 /// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`.
 ///
-/// In a pool that only uses slabs, of multiples of 256 bytes, these three add up to `reserved_bytes`.
+/// In a pool without blocks outside its slabs and mapped memory, these three add up to `reserved_bytes`.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -29,7 +29,7 @@ use crate::backend::DeviceAddress;
 pub struct Statistics {
     /// Requests that a cached block served.
     pub hits: u64,
-    /// Requests that the slabs or the upstream memory served.
+    /// Requests that the slabs, mapped memory or the upstream memory served.
     pub misses: u64,
     /// Freed blocks.
     pub returns: u64,
@@ -39,13 +39,13 @@ pub struct Statistics {
     pub requested_bytes: u64,
     /// Allocated bytes of live blocks.
     pub held_bytes: u64,
-    /// Bytes of slabs and blocks outside slabs.
+    /// Bytes of slabs, of memory behind the pool's addresses, and of blocks outside both.
     pub reserved_bytes: u64,
     /// High-water mark of `reserved_bytes`.
     pub reserved_peak: u64,
-    /// Number of slabs.
+    /// Number of slabs; over an address range, of mapped blocks.
     pub slabs: u64,
-    /// Free bytes of slabs, without [cached](Self::cached_bytes) blocks.
+    /// Free bytes of slabs and mapped memory, without [cached](Self::cached_bytes) blocks.
     pub free_bytes: u64,
     /// Contiguous free pieces; no two are adjacent.
     pub free_blocks: u64,
@@ -155,7 +155,7 @@ pub enum PartState {
     Live,
 }
 
-/// A slab and its parts, by offset.
+/// A slab, or a run of mapped memory, and its parts, by offset.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -171,7 +171,7 @@ pub enum PartState {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlabView {
-    /// Number in the pool.
+    /// Number in the pool; of a run after the first, in this snapshot.
     pub number: u32,
     /// Device address.
     pub device_address: Option<DeviceAddress>,

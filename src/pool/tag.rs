@@ -13,6 +13,9 @@ impl Tag {
     const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
     const PINNED: u64 = 1 << 63;
 
+    /// The largest size in bytes.
+    pub const LARGEST: u64 = Self::UNITS * UNIT;
+
     /// Blocks without a class are not cached.
     pub const NO_CLASS: u64 = 0xff;
 
@@ -21,7 +24,7 @@ impl Tag {
             Some(class) => class as u64,
             None => Self::NO_CLASS,
         };
-        // Fewer than 255 classes exist, and the largest block is 64 GiB.
+        // Fewer than 255 classes exist, and the largest block is 128 GiB - 256.
         let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
         Self(part.index() as u64 | class | units | Self::location_bits(slab))
     }

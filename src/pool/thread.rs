@@ -47,7 +47,7 @@ impl<M: Memory> Pool<M> {
         let layout = shared.raised(layout)?;
         let Some(class) = shared.class_of(layout) else { return Ok((shared.allocate_direct(layout, on, waits)?, layout)) };
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
-        let cached = if self.shared.options.is_exact { None } else { self.take_cached(class, align, on) };
+        let cached = if shared.is_cached(requested) { self.take_cached(class, align, on) } else { None };
         let is_hit = cached.is_some();
         let request = || Request { class_bytes: self.shared.class_bytes(class, requested), bytes: requested, align };
         let entry = cached.map_or_else(|| self.shared.find(&request(), waits), Ok)?;

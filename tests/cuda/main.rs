@@ -12,6 +12,7 @@ mod launches;
 mod memory;
 mod missing_functions;
 mod peers;
+mod pools;
 mod preallocation;
 mod resident;
 mod rig;

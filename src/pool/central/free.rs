@@ -11,6 +11,7 @@
 //! Each block carries the time of its last use, so that a slab's idle time is that of its last used block. [`UNDATED`] stands for a use that nobody
 //! timed; the slab that it empties is dated at once, without the lock, because the clock is foreign code.
 
+use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,19 +54,26 @@ impl<M: Memory> Central<M> {
         self.note_progress();
     }
 
-    /// Frees an entry that `uses` use, at an unknown time.
+    /// Frees an entry that `uses` use. Blocks of an extent have no cache that dates them.
     pub fn free_one(&self, uses: &Uses, entry: &Entry) {
         let backend = self.memory.backend();
         let is_complete = uses.iter().all(|ticket| backend.is_complete(ticket));
-        let emptied = {
+        let since = Cell::new(UNDATED);
+        let read = || {
+            if is_complete && self.granularity.is_some() {
+                since.set(self.now().unwrap_or(UNDATED));
+            }
+        };
+        // Also after a panic of the clock.
+        let emptied = both(read, |_| {
             let mut state = self.lock();
             if is_complete {
-                state.free(entry, UNDATED)
+                state.free(entry, since.get())
             } else {
                 state.pending.push((*uses, *entry));
                 None
             }
-        };
+        });
         self.date(emptied.as_slice());
     }
 

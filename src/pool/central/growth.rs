@@ -6,15 +6,17 @@
 //! |---|---|---|
 //! | 1 | a free part of the heap, usually of the first list whose parts all suffice | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
-//! | 3 | grow: a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 4: a shorter part would waste what growth can still provide. Before 5: emptied caches cost all threads their hits |
-//! | 4 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
-//! | 5 | flush all thread caches and central lists; any part that fits | every thread misses afterwards |
-//! | 6 | free the slabs that have been empty longest, as many as the limit needs; grow, or any part that fits | upstream frees |
-//! | 7 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
-//! | 8 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
-//! | 9 | the out-of-memory callback, then 5 to 8 again | the user's code |
+//! | 3 | over an address range, flush all thread caches and central lists; a free part | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
+//! | 4 | grow: [extend](super::extent) the memory behind an address range; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: a shorter part would waste what growth can still provide |
+//! | 5 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
+//! | 6 | flush as in 3; any part that fits | every thread misses afterwards |
+//! | 7 | move whole free handles of an address range together | driver calls, and holes for later requests |
+//! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
+//! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
+//! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
+//! | 11 | the out-of-memory callback, then 6 to 10 again | the user's code |
 //!
-//! A caller that must not wait (a cache of another pool, for example) stops after 7. A request above the limit tries nothing. Each way may find memory
+//! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit tries nothing. Each way may find memory
 //! that another thread made available meanwhile, so each ends with a search of the heap.
 //!
 //! After a failure no lock is held, and nothing is reserved: [`Reservation`] takes the bytes back when the upstream memory refuses or panics. After a failed
@@ -27,6 +29,7 @@ use core::time::Duration;
 use std::boxed::Box;
 use std::time::Instant;
 
+use super::extent::Moves;
 use super::{Central, Growth, InTransit, Slab};
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
@@ -41,6 +44,8 @@ use crate::{Error, Result};
 
 /// The unit of slab sizes, unless slabs are shorter.
 const GRAIN: u64 = 2 << 20;
+/// A slab's usual length by default.
+const SLAB: u64 = 32 << 20;
 
 thread_local! {
     static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
@@ -65,14 +70,14 @@ pub(in crate::pool) struct Request {
 
 /// What the upstream memory, or the limit, had free when it refused.
 #[derive(Clone, Copy, Default)]
-struct Refusal {
-    free: u64,
-    largest: u64,
+pub(super) struct Refusal {
+    pub free: u64,
+    pub largest: u64,
 }
 
 impl Refusal {
     /// Returns the figures of an error that frees may cure, or the error.
-    fn of(error: Error) -> Result<Self> {
+    pub fn of(error: Error) -> Result<Self> {
         match error {
             Error::OutOfMemory { free, largest, .. } => Ok(Self { free, largest }),
             Error::Limit { used, limit, .. } => {
@@ -91,7 +96,7 @@ impl<M: Memory> Central<M> {
         self.take(request.class_bytes, request.align).map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
     }
 
-    /// Ways 2 to 9.
+    /// Ways 2 to 11.
     #[cold]
     fn grow_or_reclaim(&self, request: &Request, waits: bool) -> Result<Entry> {
         let Request { class_bytes, bytes, align } = *request;
@@ -109,6 +114,12 @@ impl<M: Memory> Central<M> {
         {
             return Ok(entry);
         }
+        if self.granularity.is_some()
+            && self.flush_caches() > 0
+            && let Some(entry) = self.take(class_bytes, align)
+        {
+            return Ok(entry);
+        }
         if let Some(entry) = grow()? {
             return Ok(entry);
         }
@@ -121,20 +132,32 @@ impl<M: Memory> Central<M> {
         if let Some(entry) = fits() {
             return Ok(entry);
         }
+        if let Some(entry) = self.extend(request, Moves::All, &refusal)? {
+            return Ok(entry);
+        }
+        // A trim also returns complete pending frees to the heap, so its result of 0 does not end the search.
+        let trim = |keep| match self.granularity {
+            None => self.trim_flushed(keep, Duration::ZERO),
+            Some(_) => self.trim_empty_slabs(keep) + self.trim_immovable(bytes),
+        };
         for keep in [self.options.limit.saturating_sub(class_bytes.next_multiple_of(self.grain())), 0] {
-            // A trim also returns complete pending frees to the heap, so its result of 0 does not end the search.
-            let found = if self.trim_flushed(keep, Duration::ZERO) > 0 { grow_or_fit()? } else { fits() };
+            let found = if trim(keep) > 0 { grow_or_fit()? } else { fits() };
             if let Some(entry) = found {
                 return Ok(entry);
             }
         }
         if waits {
-            let again = || match fits() {
-                None => {
-                    self.trim(0, Duration::ZERO);
-                    grow_or_fit()
+            let again = || {
+                if let Some(entry) = fits() {
+                    return Ok(Some(entry));
                 }
-                found => Ok(found),
+                let _transit = self.start_transit();
+                self.flush_caches();
+                if let Some(entry) = self.extend(request, Moves::All, &refusal)? {
+                    return Ok(Some(entry));
+                }
+                trim(0);
+                grow_or_fit()
             };
             if let Some(entry) = self.wait(None, seen, &again)? {
                 return Ok(entry);
@@ -159,16 +182,19 @@ impl<M: Memory> Central<M> {
     #[cold]
     fn out_of_slabs(&self, request: &Request, refusal: Refusal) -> Error {
         let (requested, limit) = (request.bytes, self.options.limit);
-        let (reserved, idle, in_heap) = {
+        let are_deferred = self.defers_handles();
+        let (reserved, idle, in_heap, movable) = {
             let state = self.lock_coalesced();
-            (state.reserved, state.heap.free(), state.heap.largest_at(request.align))
+            (state.reserved, state.heap.free(), state.heap.largest_at(request.align), state.movable())
         };
         event!(warn, requested, reserved, limit, "out of memory");
         if requested > limit {
             return Error::Limit { of: LimitOf::Memory, requested, used: reserved, limit };
         }
         let left = limit - reserved;
-        let largest = in_heap.max(refusal.largest.min(left));
+        // Mapped memory needs not be in one piece.
+        let mappable = self.granularity.map_or(0, |step| refusal.free.min(left) / step * step);
+        let largest = in_heap.max(refusal.largest.min(left)).max(if are_deferred { 0 } else { movable + mappable });
         let limit = (requested > left).then(|| [reserved - idle, limit]);
         Error::OutOfMemory { requested, free: idle + refusal.free.min(left), largest, limit, unavailable: self.unavailable() }
     }
@@ -256,13 +282,24 @@ impl<M: Memory> Central<M> {
         let found = match state.growing.first() {
             _ if caches > 0 => Unavailable::Caches { bytes: state.heap.total() - state.heap.free(), caches },
             Some(growth) => Unavailable::Allocation { bytes: growth.bytes, age: growth.begun.elapsed() },
-            None => return None,
+            None => {
+                let (free, movable) = (state.heap.free(), state.movable());
+                if state.extent.is_none() || free == 0 {
+                    return None;
+                }
+                Unavailable::Fragments { movable, held: free - movable }
+            }
         };
         Some(Box::new(found))
     }
 
+    /// A slab's usual length.
+    fn slab(&self) -> u64 {
+        self.options.slab.unwrap_or(SLAB)
+    }
+
     fn grain(&self) -> u64 {
-        if self.options.slab < GRAIN { UNIT } else { GRAIN }
+        if self.slab() < GRAIN { UNIT } else { GRAIN }
     }
 
     /// Allocates a slab and returns a part of it. `None` if the limit or the upstream memory refuses, which sets `refusal`, or if
@@ -272,9 +309,14 @@ impl<M: Memory> Central<M> {
     /// units. Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the
     /// request gets a direct block of its own length.
     fn grow(&self, request: &Request, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
+        for moves in [Moves::Many, Moves::None] {
+            if let Some(entry) = self.extend(request, moves, refusal)? {
+                return Ok(Some(entry));
+            }
+        }
         let Request { class_bytes, bytes: requested, align } = *request;
         let grain = self.grain();
-        let usual = self.options.slab.max(class_bytes).next_multiple_of(grain);
+        let usual = self.slab().max(class_bytes).next_multiple_of(grain);
         let mut tried = 0;
         for bytes in [usual, class_bytes.next_multiple_of(grain), requested.max(1).next_multiple_of(UNIT)] {
             if bytes == tried {
@@ -360,7 +402,7 @@ impl<M: Memory> Central<M> {
         let _span = span!("upstream allocation", bytes = bytes);
         match self.call_upstream(|memory| memory.alloc(layout, on)) {
             Ok(block) => {
-                reservation.has_block = true;
+                reservation.kept = bytes;
                 self.counts.allocations.fetch_add(1, Relaxed);
                 Ok(Some((block, reservation)))
             }
@@ -371,7 +413,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    fn reserve(&self, bytes: u64) -> Option<Reservation<'_, M>> {
+    pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation<'_, M>> {
         let begun = Instant::now();
         let mut state = self.lock();
         let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
@@ -384,13 +426,18 @@ impl<M: Memory> Central<M> {
         state.growths += 1;
         state.growing.push(Growth { number, bytes, begun });
         GROWING.set(GROWING.get() + 1);
-        Some(Reservation { bytes, sum, number, refusals: state.refusals, has_block: false, transit: InTransit(self) })
+        Some(Reservation { bytes, sum, number, refusals: state.refusals, kept: 0, transit: InTransit(self) })
     }
 
     /// Reserves slab space for all of `count` blocks, or for none: takes them all, and returns them to the heap.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
-        let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
-        let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 1).ok());
+        let class = layout.and_then(|layout| self.class_of(layout)).ok_or(Error::Size {
+            what: "size in bytes",
+            asked: bytes,
+            least: 1,
+            most: self.largest(),
+        })?;
         // Whole units: each block gets its place in a slab.
         let class_bytes = self.class_bytes(class, bytes).next_multiple_of(UNIT);
         let request = Request { class_bytes, bytes: class_bytes, align: self.min_align as u64 };
@@ -418,15 +465,16 @@ impl<M: Memory> Central<M> {
 }
 
 /// Bytes that an upstream allocation reserves. They stay reserved if it succeeds, until the block is freed. While it lives, waiting requests wait.
-struct Reservation<'a, M: Memory> {
-    bytes: u64,
+pub(super) struct Reservation<'a, M: Memory> {
+    pub bytes: u64,
     /// The reserved bytes of the pool with this reservation, for the high-water mark.
     sum: u64,
     /// Of its [`Growth`].
     number: u64,
     /// The refusals before it.
     refusals: u64,
-    has_block: bool,
+    /// Bytes that are allocated.
+    pub kept: u64,
     transit: InTransit<'a, M>,
 }
 
@@ -435,13 +483,11 @@ impl<M: Memory> Drop for Reservation<'_, M> {
         GROWING.set(GROWING.get() - 1);
         let mut state = self.transit.0.lock();
         state.growing.retain(|growth| growth.number != self.number);
-        if self.has_block {
-            state.peak = state.peak.max(self.sum);
-            return;
-        }
-        state.reserved -= self.bytes;
+        let returned = self.bytes - self.kept;
+        state.peak = state.peak.max(if self.kept > 0 { self.sum - returned } else { 0 });
+        state.reserved -= returned;
         // The bytes may have refused another request, which now succeeds.
-        if state.refusals != self.refusals {
+        if returned > 0 && state.refusals != self.refusals {
             self.transit.0.note_progress();
         }
     }

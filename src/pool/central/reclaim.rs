@@ -102,19 +102,20 @@ impl<M: Memory> Central<M> {
     /// before the last search. Also watches the pool `other`.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: &dyn Fn() -> Result<Option<T>>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
-        let mut last_growths = [None; 2];
+        let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
             let elapsed = begun.elapsed();
             let is_late = elapsed >= self.options.patience;
             let is_too_late = elapsed >= self.options.patience.saturating_add(self.options.growth_patience);
             let (mut is_something_left, mut has_come) = (false, false);
-            for (pool, last) in iter::once(self).chain(other).zip(&mut last_growths) {
+            for ((pool, last), was_deferred) in iter::once(self).chain(other).zip(&mut last_growths).zip(&mut were_deferred) {
                 let (freeable, is_deferred) = pool.freeable_slabs();
+                let are_deferred = pool.defers_handles();
                 is_something_left |= match is_late {
                     true => !is_awaited && !is_too_late && pool.is_growing_before(*last.get_or_insert_with(|| pool.lock().growths)),
-                    false => is_deferred || pool.has_memory_on_its_way(),
+                    false => is_deferred || are_deferred || pool.has_memory_on_its_way(),
                 };
-                has_come |= !freeable.is_empty();
+                has_come |= !freeable.is_empty() || mem::replace(was_deferred, are_deferred) && !are_deferred;
                 has_come |= pool.collect();
             }
             let progress = self.progress_by_others(other);
@@ -149,6 +150,8 @@ impl<M: Memory> Central<M> {
     /// Polls the backend without the lock, so the pending frees that it polls are a copy. Those that another thread adds or completes meanwhile are
     /// judged by the same set of complete tickets, which stays true: a complete ticket never becomes incomplete.
     pub(super) fn collect(&self) -> bool {
+        // First: it may panic.
+        let since = if self.granularity.is_some() { self.now().unwrap_or(UNDATED) } else { UNDATED };
         let (polled, freed, _transit): (HashSet<Ticket>, _, _) = {
             let mut state = self.lock();
             // Taken out, because `is_deferred` is a call of the backend: meanwhile this thread counts as in transit.
@@ -168,7 +171,7 @@ impl<M: Memory> Central<M> {
         let mut state = self.lock();
         let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
         state.pending = open;
-        let emptied = state.free_all(over.iter().map(|(_, entry)| (entry, UNDATED)));
+        let emptied = state.free_all(over.iter().map(|(_, entry)| (entry, since)));
         state.freed_upstream.extend(left);
         state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
         let has_moved = !over.is_empty() || !gone.is_empty();
@@ -220,7 +223,8 @@ impl<M: Memory> Central<M> {
 
     /// The time since which the longest idle slab is empty.
     pub fn idle_since(&self) -> Option<u64> {
-        self.lock_coalesced().empty_slabs().map(|(_, slab)| slab.last_use).min()
+        let slabs = self.lock_coalesced().empty_slabs().map(|(_, slab)| slab.last_use).min();
+        slabs.into_iter().chain(self.handles_idle_since()).min()
     }
 
     /// Frees empty slabs last used at least `age` ago, longest ago first, while more than `keep` bytes are reserved; returns their bytes. Flushes all
@@ -236,6 +240,19 @@ impl<M: Memory> Central<M> {
         let (_transit, _span) = (self.start_transit(), span!("trim", keep = keep));
         self.collect();
         let now = (self.options.clock)();
+        let bytes = self.trim_slabs(keep, age, now) + self.trim_handles(keep, age, now);
+        event!(debug, bytes, "trimmed");
+        bytes
+    }
+
+    /// As [`trim_flushed`](Self::trim_flushed), for slabs only.
+    pub(super) fn trim_empty_slabs(&self, keep: u64) -> u64 {
+        let _transit = self.start_transit();
+        self.collect();
+        self.trim_slabs(keep, Duration::ZERO, (self.options.clock)())
+    }
+
+    fn trim_slabs(&self, keep: u64, age: Duration, now: u64) -> u64 {
         let (freeable, _) = self.freeable_slabs();
         let gone = {
             // A slab in `freeable` may have been taken since: only those that are still empty are removed, under one lock.
@@ -266,7 +283,6 @@ impl<M: Memory> Central<M> {
             bytes += slab.block.layout.size() as u64;
             self.free_slab(slab.block, &Uses::NONE);
         });
-        event!(debug, bytes, "trimmed");
         bytes
     }
 

@@ -83,7 +83,7 @@ impl<M: Memory> Pool<M> {
                 positions.insert(part, position);
             }
         }
-        let slabs = state.slabs.iter().flatten().count();
+        let slabs = state.upstream_blocks();
         drop(state);
         Ok(Compaction { central, positions, holes, slabs, _transit: transit })
     }
@@ -129,7 +129,7 @@ impl<M: Memory> Compaction<'_, M> {
     pub fn finish(self) -> (u64, u64) {
         let Self { central, slabs, _transit, .. } = self;
         let bytes = central.trim(0, Duration::ZERO);
-        let left = central.lock().slabs.iter().flatten().count();
+        let left = central.lock().upstream_blocks();
         (slabs.saturating_sub(left) as u64, bytes)
     }
 }

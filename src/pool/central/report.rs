@@ -68,7 +68,7 @@ impl<M: Memory> Central<M> {
             held_bytes,
             reserved_bytes: state.reserved,
             reserved_peak: state.peak.max(state.reserved),
-            slabs: state.slabs.iter().flatten().count() as u64,
+            slabs: state.upstream_blocks() as u64,
             free_bytes: state.heap.free(),
             free_blocks: state.heap.free_parts(),
             largest_free: state.heap.largest(),
@@ -144,12 +144,29 @@ impl<M: Memory> Central<M> {
                 view.parts.push((offset, bytes, part_state));
             }
         }
+        let range = state.extent.as_ref().and_then(|extent| views.get_mut(extent.slab() as usize)?.take());
         let mut views: Vec<SlabView> = views.into_iter().flatten().collect();
         for view in &mut views {
             view.parts.sort_unstable_by_key(|&(offset, ..)| offset);
         }
+        views.extend(range.into_iter().flat_map(|view| runs(view, state.slabs.len())));
         views
     }
+}
+
+/// Splits a view at addresses without memory. The first run keeps the number; `unused` and those above are the others'.
+fn runs(view: SlabView, unused: usize) -> Vec<SlabView> {
+    let SlabView { number, device_address, mut parts, .. } = view;
+    parts.sort_unstable_by_key(|&(offset, ..)| offset);
+    let runs = parts.chunk_by(|&(offset, bytes, _), &(next, ..)| offset + bytes == next);
+    let numbers = core::iter::once(number).chain(unused as u32..);
+    let view = |(number, run): (u32, &[(u64, u64, PartState)])| {
+        let from = run.first().map_or(0, |&(offset, ..)| offset);
+        let parts: Vec<_> = run.iter().map(|&(offset, bytes, state)| (offset - from, bytes, state)).collect();
+        let device_address = device_address.and_then(|address| address.offset(from));
+        SlabView { number, device_address, bytes: parts.iter().map(|(_, bytes, _)| bytes).sum(), parts }
+    };
+    numbers.zip(runs).map(view).collect()
 }
 
 #[cfg(test)]

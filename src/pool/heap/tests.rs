@@ -177,3 +177,186 @@ fn each_part_is_halfway_and_due_exactly_once() {
     assert_eq!(left, (100 - OTHERS..100).collect::<std::vec::Vec<_>>());
     assert!(deferred.is_empty());
 }
+
+/// A range of 64 granules against a list of what each unit is.
+struct RangeModel {
+    heap: Heap,
+    /// By granule: whether it has memory.
+    mapped: Vec<bool>,
+    live: Vec<Taken>,
+    random: u64,
+}
+
+const STEP: u64 = 16 * UNIT;
+const GRANULES: usize = 64;
+
+impl RangeModel {
+    fn below(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    /// Parts with memory lie on mapped granules alone, and cover them; the counts are theirs.
+    fn check(&self) {
+        let mut parts: Vec<_> = self.heap.parts().map(|(_, _, offset, size, is_free)| (offset, size, is_free)).collect();
+        parts.sort_unstable();
+        let mut units = std::vec![None; GRANULES * 16];
+        for (offset, size, is_free) in parts {
+            for unit in &mut units[(offset / UNIT) as usize..((offset + size) / UNIT) as usize] {
+                assert_eq!(unit.replace(is_free), None, "two parts");
+            }
+        }
+        for (unit, of) in units.iter().enumerate() {
+            assert_eq!(of.is_some(), self.mapped[unit / 16], "unit {unit}");
+        }
+        let taken: u64 = self.live.iter().map(|taken| taken.size).sum();
+        let total = self.mapped.iter().filter(|&&is_mapped| is_mapped).count() as u64 * STEP;
+        assert_eq!((self.heap.total(), self.heap.free()), (total, total - taken));
+    }
+
+    fn free_granules(&self) -> Vec<(PartId, u64)> {
+        let within = |(part, offset, size): (PartId, u64, u64)| {
+            (offset.next_multiple_of(STEP)..)
+                .step_by(STEP as usize)
+                .take_while(move |at| at + STEP <= offset + size)
+                .map(move |at| (part, at))
+        };
+        self.heap.free_from(0, STEP).flat_map(within).collect()
+    }
+
+    /// Claims for a request; fills a random share.
+    fn extend(&mut self) {
+        let (bytes, is_last) = (1 + self.below(20 * STEP), self.below(2) == 0);
+        let (align, more) = ([256, 1024, 4096][self.below(3) as usize], self.below(3) * STEP);
+        let Some(claim) = self.heap.claim(bytes, align, STEP, |_| more, is_last) else { return };
+        assert!(claim.least <= claim.size && claim.size <= claim.least.max(more));
+        let granules = claim.size / STEP;
+        let from = (claim.offset / STEP) as usize;
+        assert!(self.mapped[from..from + granules as usize].iter().all(|is_mapped| !is_mapped), "absent");
+        assert!(self.heap.claim(u64::from(u32::MAX), 1, STEP, |_| 0, false).is_none(), "longer than the range");
+        let filled = if self.below(3) == 0 { self.below(granules + 1) * STEP } else { claim.size };
+        let is_enough = filled >= claim.least;
+        self.heap.fill(claim, filled);
+        self.mapped[from..from + (filled / STEP) as usize].fill(true);
+        if is_enough {
+            assert!(self.heap.largest_at(align) >= bytes, "what the claim was for");
+        }
+    }
+
+    /// Takes granules out, from the last on, and puts some back.
+    fn take_out(&mut self) {
+        let mut granules = self.free_granules();
+        granules.sort_unstable_by_key(|&(_, at)| core::cmp::Reverse(at));
+        let mut out = Vec::new();
+        for (part, at) in granules {
+            if self.below(2) == 0 {
+                let total = self.heap.total();
+                let taken = self.heap.take_out(part, at, STEP).expect("numbers");
+                assert_eq!(self.heap.total(), total - STEP);
+                out.push((taken, at));
+            }
+        }
+        for (part, at) in out {
+            if self.below(4) == 0 {
+                self.heap.put_back(part);
+            } else {
+                self.heap.abandon(part);
+                self.mapped[(at / STEP) as usize] = false;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_range_gets_and_loses_memory_in_any_order() {
+    let mut heap = Heap::default();
+    assert!(heap.add_range(0, GRANULES as u64 * STEP, at(0)));
+    assert_eq!((heap.total(), heap.take(1, 1), heap.empty_slabs().count()), (0, None, 0));
+    let mut model = RangeModel { heap, mapped: std::vec![false; GRANULES], live: Vec::new(), random: 3 };
+    let mut full = 0;
+    for _ in 0..20_000 {
+        match model.below(8) {
+            0..=2 => {
+                let bytes = 1 + model.below(6 * STEP);
+                match model.heap.take(bytes, 1) {
+                    Some(taken) => model.live.push(taken),
+                    None => full += 1,
+                }
+            }
+            3 | 4 if !model.live.is_empty() => {
+                let which = model.below(model.live.len() as u64) as usize;
+                let freed = model.live.swap_remove(which);
+                let said = model.heap.coalesce(freed.part, 7);
+                assert_eq!((said.offset, said.size, said.since), (freed.offset, freed.size, 7));
+            }
+            5 | 6 => model.extend(),
+            _ => model.take_out(),
+        }
+        model.check();
+    }
+    assert!(full > 1000, "{full}");
+    while let Some(taken) = model.live.pop() {
+        model.heap.coalesce(taken.part, 0);
+    }
+    for (part, at) in model.free_granules().into_iter().rev() {
+        let part = model.heap.take_out(part, at, STEP).expect("numbers");
+        model.heap.abandon(part);
+        model.mapped[(at / STEP) as usize] = false;
+    }
+    model.check();
+    let claim = model.heap.claim(GRANULES as u64 * STEP, 1, STEP, |_| 0, false).expect("one absent part");
+    assert_eq!((claim.offset, claim.least), (0, GRANULES as u64 * STEP));
+    assert!(model.heap.claim(1, 1, STEP, |_| 0, false).is_none(), "a claim is out of reach");
+    model.heap.fill(claim, 0);
+    assert_eq!((model.heap.total(), model.heap.free()), (0, 0));
+}
+
+#[test]
+fn a_claim_takes_the_place_that_needs_least() {
+    let mut heap = Heap::default();
+    assert!(heap.add_range(0, GRANULES as u64 * STEP, at(0)));
+    let claim = heap.claim(24 * STEP, 1, STEP, |_| 0, false).expect("addresses");
+    heap.fill(claim, 24 * STEP);
+    let [first, second, _third] = [6, 6, 6].map(|granules| heap.take(granules * STEP, 1).expect("memory"));
+    heap.coalesce(first.part, 0);
+    heap.coalesce(second.part, 0);
+    let (hole, ..) = heap.free_from(0, STEP).find(|&(_, offset, _)| offset == 0).expect("both together");
+    for at in (4..8).rev() {
+        let part = heap.take_out(hole, at * STEP, STEP).expect("numbers");
+        heap.abandon(part);
+    }
+    // Mapped and free: 0 to 4, 8 to 12 and 18 to 24; absent: 4 to 8, and from 24 on.
+    let places = [(5, false, 4, 1), (5, true, 24, 1), (8, false, 24, 2), (12, false, 4, 4), (12, true, 24, 6), (13, false, 24, 7)];
+    for (bytes, is_last, offset, least) in places {
+        let claim = heap.claim(bytes * STEP, 1, STEP, |_| 0, is_last).expect("a place");
+        assert_eq!((claim.offset, claim.least, claim.size), (offset * STEP, least * STEP, least * STEP), "{bytes}");
+        heap.fill(claim, 0);
+    }
+    assert_eq!(heap.take(6 * STEP, 1).map(|taken| taken.offset), Some(18 * STEP));
+    let claim = heap.claim(12 * STEP, 1, STEP, |_| 0, false).expect("all of the gap");
+    assert!(heap.take(3 * STEP, 1).is_none(), "both sides are claimed");
+    heap.fill(claim, 4 * STEP);
+    assert_eq!(heap.take(12 * STEP, 1).map(|taken| taken.offset), Some(0), "joined");
+}
+
+#[test]
+fn a_request_takes_the_smallest_part_that_fits_at_the_lowest_address() {
+    let mut heap = Heap::default();
+    assert!(heap.add(0, 2 << 20, at(0)));
+    // Of one list: 1000 to 1023 units.
+    let sizes = [1010, 1003, 1020, 1001, 1003];
+    let parts = sizes.map(|units| {
+        let part = heap.take(units * UNIT, 1).expect("memory");
+        heap.take(UNIT, 1).expect("memory");
+        part
+    });
+    // At last the lower of the two equal ones.
+    for freed in [4, 0, 3, 2, 1] {
+        heap.coalesce(parts[freed].part, 0);
+    }
+    for (units, taken) in [(1002, 1), (1002, 4), (1002, 0), (1000, 3), (1015, 2)] {
+        assert_eq!(heap.take(units * UNIT, 1).map(|taken| taken.offset), Some(parts[taken].offset), "{units}");
+        // The rest is another list's.
+        heap.lists.of(1002).iter().for_each(|&part| assert!(heap.parts[part.index()].size >= 992));
+    }
+}

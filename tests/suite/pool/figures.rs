@@ -105,7 +105,7 @@ fn cached_bytes_count_as_fragmented() {
 fn internal_waste_is_bounded_by_the_class_steps() {
     let backend = backend(64 * MIB);
     for (steps, most) in [(1, 0.5), (2, 1.0 / 3.0), (4, 0.2), (8, 1.0 / 9.0)] {
-        let pool = builder(&backend).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
+        let pool = builder(&backend).slab(32 * MIB).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
         assert_eq!(pool.statistics().internal_waste(), 0.0);
         for bytes in [4097, 5000, 8191, 8193, 100_000, 262_145, 1_048_577] {
             let buffer = give(&pool, bytes);
@@ -132,7 +132,7 @@ fn log_uniform() -> Trace {
 fn log_uniform_requests_have_the_known_mean_waste() {
     let (backend, trace) = (backend(64 * MIB), log_uniform());
     for (steps, mean, most) in [(1, 0.28, 0.5), (2, 0.16, 1.0 / 3.0), (4, 0.08, 0.25)] {
-        let pool = builder(&backend).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
+        let pool = builder(&backend).slab(32 * MIB).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
         let mut wastes = Vec::new();
         let waste = |outcome| match outcome {
             Outcome::Allocated => wastes.push(pool.statistics().internal_waste()),

@@ -6,6 +6,8 @@ mod figures;
 mod teardown;
 #[cfg(target_os = "linux")]
 use crate::fork;
+#[cfg(target_os = "linux")]
+mod address_range;
 mod central_free_list;
 mod coalescing;
 mod growth;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::shadow::{Op, Shadow};
+use super::shadow::{Op, Shadow, Source};
 
 fn op(number: u64) -> Op {
     let (kind, rest) = (number % 64, number >> 6);
@@ -23,25 +23,25 @@ fn op(number: u64) -> Op {
 #[test]
 fn many_random_operations_follow_the_model() {
     let mut number = 5_u64;
-    let mut refused = 0;
-    for (steps, is_exact) in [(4, false), (1, true)] {
-        let mut shadow = Shadow::new(steps, is_exact);
-        for _ in 0..62_500 * crate::DEPTH {
+    let sources = [Source::Slabs, Source::Range, Source::ShortRange];
+    for (steps, is_exact, source) in sources.into_iter().flat_map(|source| [(4, false, source), (1, true, source)]) {
+        let mut shadow = Shadow::new(steps, is_exact, source);
+        let operations = if source == Source::Slabs { 62_500 } else { 25_000 };
+        for _ in 0..operations * crate::DEPTH {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             shadow.step(op(number ^ number >> 31));
         }
-        refused += shadow.refused();
+        assert!(shadow.refused() > 50, "the pool was full at times");
         shadow.finish();
     }
-    assert!(refused > 100, "the pool was full at times");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn short_random_sequences_follow_the_model(steps in 0..4_u32, is_exact: bool, numbers in prop::collection::vec(any::<u64>(), 0..300)) {
-        let mut shadow = Shadow::new(1 << steps, is_exact);
+    fn short_random_sequences_follow_the_model(steps in 0..4_u32, is_exact: bool, source in 0..3_usize, numbers in prop::collection::vec(any::<u64>(), 0..300)) {
+        let mut shadow = Shadow::new(1 << steps, is_exact, [Source::Slabs, Source::Range, Source::ShortRange][source]);
         for number in numbers {
             shadow.step(op(number));
             shadow.step(Op::Check);

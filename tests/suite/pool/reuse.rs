@@ -11,7 +11,7 @@ use super::{KIB, MIB, address, allocations, backend, builder, give, pool};
 #[test]
 fn every_size_of_a_class_reuses_the_freed_block() {
     let backend = backend(64 * MIB);
-    let pool = pool(&backend);
+    let pool = builder(&backend).slab(32 * MIB).build().unwrap();
     let classes = Classes::default();
     let mut least = 1;
     for most in (0..).map_while(|class| classes.size_of(class)).filter(|&most| most <= 8 * MIB) {
@@ -80,7 +80,7 @@ pub fn frees(backend: &ringmem::backend::host::HostBackend) -> Vec<u64> {
 #[test]
 fn a_request_above_the_largest_class_is_allocated_exactly() {
     let backend = backend(64 * MIB);
-    let pool = builder(&backend).classes(Classes::new(4096, 10, 4).unwrap()).build().unwrap();
+    let pool = builder(&backend).slab(32 * MIB).classes(Classes::new(4096, 10, 4).unwrap()).build().unwrap();
     drop(give(&pool, 2 * MIB));
     let before = backend.counters();
     drop(give(&pool, 2 * MIB + 1));
@@ -95,7 +95,7 @@ fn a_request_above_the_largest_class_is_allocated_exactly() {
 fn slabs_serve_every_alignment_up_to_2_mib() {
     for is_exact in [false, true] {
         let backend = backend(64 * MIB);
-        let pool = builder(&backend).exact(is_exact).build().unwrap();
+        let pool = builder(&backend).slab(32 * MIB).exact(is_exact).build().unwrap();
         let first = give(&pool, 100);
         let mut blocks = Vec::new();
         for align in [1, 256, 512, 4096, 64 << 10, 2 << 20].repeat(3) {
@@ -185,7 +185,7 @@ fn give_none(pool: &super::DevicePool) -> super::Bytes {
 #[test]
 fn a_failed_prewarm_reserves_nothing() {
     let backend = backend(64 * MIB);
-    let pool = pool(&backend);
+    let pool = builder(&backend).slab(32 * MIB).build().unwrap();
     assert!(matches!(pool.prewarm(MIB, 100), Err(Error::OutOfMemory { .. })));
     assert_eq!((pool.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
     let kept = give(&pool, MIB);

@@ -1,11 +1,15 @@
 //! A pool compared with a list of intervals.
+//!
+//! Over an address range, a refusal is checked against the promise that whole free handles, moved together, with what limit and device have left, do not
+//! suffice. In so small a pool each handle is one granule, so the intervals tell which are free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
+use ringmem::error::Unavailable;
 use ringmem::memory::{Buffer, Device};
 use ringmem::pool::{Classes, Pool};
 use ringmem::stream::Stream;
@@ -21,7 +25,18 @@ pub enum Op {
     Check,
 }
 
+/// Where a pool's memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Slabs,
+    /// The device has more memory than the limit permits.
+    Range,
+    /// The device has less.
+    ShortRange,
+}
+
 const LIMIT: u64 = 8 << 20;
+const GRANULE: u64 = 64 << 10;
 const MOST: usize = 200;
 
 type Bytes = Buffer<u8, Pool<Device>>;
@@ -29,6 +44,9 @@ type Bytes = Buffer<u8, Pool<Device>>;
 pub struct Shadow {
     backend: Arc<HostBackend>,
     pool: Pool<Device>,
+    classes: Option<Classes>,
+    device_memory: u64,
+    is_range: bool,
     streams: [Stream; 3],
     live: Vec<(Bytes, u8)>,
     intervals: BTreeMap<u64, u64>,
@@ -40,14 +58,33 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    pub fn new(steps: u32, is_exact: bool) -> Self {
-        let backend = HostBackend::builder().device_memory(2 * LIMIT).build().expect("a backend");
+    pub fn new(steps: u32, is_exact: bool, source: Source) -> Self {
+        let device_memory = if source == Source::ShortRange { LIMIT / 4 * 3 } else { 2 * LIMIT };
+        let is_range = source != Source::Slabs && cfg!(target_os = "linux");
+        let granule = is_range.then_some(GRANULE);
+        let backend = HostBackend::builder().device_memory(device_memory).mapping_granularity(granule).build().expect("a backend");
         let classes = Classes::new(4096, 10, steps).expect("classes");
-        let builder = Pool::builder(Device::new(&backend, 0)).limit(LIMIT).slab(1 << 20).classes(classes).exact(is_exact);
+        let builder = Pool::builder(Device::new(&backend, 0)).limit(LIMIT).classes(classes).exact(is_exact);
+        let builder = if is_range { builder } else { builder.slab(1 << 20) };
         let pool = builder.patience(Duration::from_secs(60)).build().expect("a pool");
         let streams = [(); 3].map(|()| Stream::new(&backend, 0).expect("a stream"));
         let (live, intervals) = (Vec::new(), BTreeMap::new());
-        Self { backend, pool, streams, live, intervals, requested: 0, taken: 0, given: 0, refused: 0, mark: 0 }
+        let classes = (!is_exact).then_some(classes);
+        Self {
+            backend,
+            pool,
+            classes,
+            device_memory,
+            is_range,
+            streams,
+            live,
+            intervals,
+            requested: 0,
+            taken: 0,
+            given: 0,
+            refused: 0,
+            mark: 0,
+        }
     }
 
     #[allow(dead_code, reason = "the fuzz target does not ask")]
@@ -87,8 +124,15 @@ impl Shadow {
         };
         let mut buffer = match taken {
             Ok(buffer) => buffer,
-            Err(Error::OutOfMemory { requested, free, largest, .. }) => {
+            Err(Error::OutOfMemory { requested, free, largest, unavailable, .. }) => {
                 assert!(requested == u64::from(bytes) && largest < requested && largest <= free, "{requested} {free} {largest}");
+                if self.is_range {
+                    let movable = match unavailable.as_deref() {
+                        Some(Unavailable::Fragments { movable, .. }) => *movable,
+                        _ => 0,
+                    };
+                    self.check_refusal(requested, movable);
+                }
                 self.refused += 1;
                 return;
             }
@@ -110,6 +154,21 @@ impl Shadow {
         buffer.copy_from_at(0, &[self.mark]).expect("written");
         buffer.copy_from_at(len - 1, &[self.mark]).expect("written");
         self.live.push((buffer, self.mark));
+    }
+
+    fn check_refusal(&self, requested: u64, movable: u64) {
+        let mapped = self.backend.counters().device_live.bytes;
+        // A part shorter than its class serves the class below, so a block may be nearly as long as the class above its own.
+        let held = |bytes: u64| match &self.classes {
+            Some(classes) if bytes <= 1 << 20 => classes.class_of(bytes).and_then(|class| classes.size_of(class + 1)).unwrap_or(bytes),
+            _ => bytes.next_multiple_of(256),
+        };
+        let granules = |(&start, &end): (&u64, &u64)| start / GRANULE..(start + held(end - start)).div_ceil(GRANULE);
+        let used: BTreeSet<u64> = self.intervals.iter().flat_map(granules).collect();
+        let whole = (mapped / GRANULE).saturating_sub(used.len() as u64) * GRANULE;
+        let left = (LIMIT.min(self.device_memory) - mapped) / GRANULE * GRANULE;
+        assert!(requested > whole + left, "{requested} bytes refused, {whole} in whole free handles, {left} to be mapped");
+        assert!(if self.classes.is_none() { movable == whole } else { movable >= whole }, "{movable} of {whole}");
     }
 
     fn untracked(&mut self, which: u16) -> Option<Bytes> {

@@ -95,7 +95,7 @@ fn a_failure_of_any_allocation_leaks_nothing() {
 #[test]
 fn out_of_memory_reports_the_free_bytes_of_the_memory() {
     let backend = backend(64 * MIB);
-    let pool = pool(&backend);
+    let pool = builder(&backend).slab(32 * MIB).build().unwrap();
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     let (requested, free, largest) = super::shortage(Bytes::new(pool.clone(), 1000));
     assert_eq!((requested, free, largest), (1000, 64 * MIB, 64 * MIB), "what the memory says is free");
@@ -110,7 +110,7 @@ fn out_of_memory_reports_the_free_bytes_of_the_memory() {
 fn a_panicking_clock_loses_no_slab() {
     let backend = backend(64 * MIB);
     let (clock, is_broken) = broken();
-    let pool = builder(&backend).clock(clock).build().unwrap();
+    let pool = builder(&backend).slab(32 * MIB).clock(clock).build().unwrap();
     is_broken.store(true, Relaxed);
     let given = catch_unwind(AssertUnwindSafe(|| give(&pool, KIB)));
     is_broken.store(false, Relaxed);
@@ -137,7 +137,7 @@ fn a_panicking_clock_does_not_abort_a_drop_of_two_buffers() {
 fn a_panicking_clock_does_not_abort_a_thread_exit() {
     let backend = backend(64 * MIB);
     let (clock, is_broken) = broken();
-    let pool = builder(&backend).clock(clock).build().unwrap();
+    let pool = builder(&backend).slab(32 * MIB).clock(clock).build().unwrap();
     let (theirs, breaks) = (pool.clone(), Arc::clone(&is_broken));
     let work = move || {
         drop(give(&theirs, KIB));
@@ -208,7 +208,7 @@ fn a_pool_dropped_by_an_ending_thread_may_panic() {
 #[test]
 fn a_failed_free_is_counted_and_releases_the_bytes() {
     let backend = backend(64 * MIB);
-    let pool = pool(&backend);
+    let pool = builder(&backend).slab(32 * MIB).build().unwrap();
     drop(give(&pool, KIB));
     backend.set_faults(&Faults::new().on(Verb::Free, Fault::nth(1)));
     assert_eq!(pool.trim_to(0), 32 * MIB);

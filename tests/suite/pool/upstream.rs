@@ -14,7 +14,7 @@ use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Stati
 use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
 
-use super::{Clean, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, pool, shortage};
+use super::{Clean, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, shortage};
 
 fn give<M: Memory>(pool: &Pool<M>, bytes: u64) -> Buffer<u8, Pool<M>> {
     Buffer::new(pool.clone(), bytes as usize).expect("memory")
@@ -50,7 +50,7 @@ fn direct_blocks_are_removed_from_a_tracker_below() {
 #[test]
 fn a_pool_below_gets_its_blocks_back() {
     let backend = backend(64 * MIB);
-    for below in [pool(&backend), builder(&backend).exact(true).build().unwrap()] {
+    for below in [builder(&backend).slab(32 * MIB), builder(&backend).slab(32 * MIB).exact(true)].map(|builder| builder.build().unwrap()) {
         for above in direct(|| below.clone()) {
             let mut live: Vec<Buffer<u8, Pool<DevicePool>>> = Vec::new();
             for round in 0..100_u64 {

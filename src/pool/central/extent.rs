@@ -1,0 +1,601 @@
+//! [`Extent`]: the memory of a pool whose upstream memory can be mapped at chosen addresses.
+//!
+//! A slab ends where its allocation ends, so free parts of two slabs never join: a pool of slabs runs out of memory although a third of it is free. An extent is
+//! one [`AddressRange`], far longer than the device's memory, and memory is mapped and unmapped behind it in *handles*:
+//!
+//! ```text
+//! addresses  |####....####|        |..######..|                                        |
+//! handles    [  2 ][  2 ][ 2 ]      [  4     ]
+//!                   ^^^^^ free parts, `.`; this handle is free as a whole
+//!                            ^^^^^^ absent: addresses without memory
+//! ```
+//!
+//! To the heap, the extent is one slab whose parts are free, taken or absent. So free memory joins across handles, and a block may lie on many of them.
+//!
+//! 1. *Grow*: of the absent parts, the one with the least need of memory for the request, together with the free parts on its two sides. Nearly always
+//!    this is the last, whose left neighbour is the free end of the memory in use. Memory is mapped from its beginning on.
+//! 2. *Move*: a handle without a taken byte takes its memory along to other addresses. If that place does not suffice, the last absent part does: there all
+//!    whole free handles become one part. So a request fails only if they, with the rest of the limit and of the device, do not suffice. (For each byte
+//!    that can be reserved there are [`SPARE`] addresses, up to 1 TiB.)
+//! 3. *Trim*: a handle without a taken byte is freed, and its addresses are absent.
+//!
+//! # Map or move
+//!
+//! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But the hole that it takes away would have served later requests. On
+//! recorded allocations, moving always and moving only when nothing else is left both reserve more than this rule: move before mapping if the whole free
+//! handles are at least 1/64 of the mapped memory, and otherwise when the limit or the device refuses more.
+//!
+//! # The size of a handle
+//!
+//! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks,
+//! and at least 1/512 of the memory mapped so far, in handles of about 1/1024 of it, in whole granules. So rounding wastes less than a granule and 1/512, and
+//! 40 GiB in granules of 2 MiB are some 5000 handles.
+//!
+//! # What a failure or panic leaves
+//!
+//! While its memory is mapped or moved, an absent part and its free neighbours are claimed: no other thread finds them. [`Extending`] ends the claim in
+//! any case. If the device refuses, new memory is freed again, and moved memory stays free at its new place. Beside a kernel, and after a panic of foreign
+//! code, both stay.
+
+use core::cell::{Cell, RefCell};
+use core::cmp::Reverse;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use super::growth::{Refusal, Request, Reservation};
+use super::{Central, InTransit, Slab, State};
+use crate::backend::{AddressRange, Block, MemoryLocation, Uses};
+use crate::memory::{Memory, Origin};
+use crate::pool::cache::{Entry, UNDATED};
+use crate::pool::heap::{Base, Claim, LONGEST, PartId};
+use crate::pool::tag::Tag;
+use crate::sys::clock::nanoseconds;
+use crate::sys::panic::{both, each};
+use crate::{Error, Result};
+
+/// Addresses for each byte that the pool may reserve.
+const SPARE: u64 = 16;
+/// A growth maps at least this part of the mapped memory.
+const STEP: u64 = 512;
+/// A handle is about this part of the mapped memory.
+const HANDLES: u64 = 1024;
+/// Whole free handles that are at least this part of the mapped memory are many.
+const MANY: u64 = 64;
+
+pub(super) struct Extent {
+    /// Its number in the heap.
+    slab: u32,
+    range: AddressRange,
+    /// By offset. INVARIANT: the heap's parts with memory are exactly on these, but for memory on its way.
+    handles: BTreeMap<u64, Block>,
+    /// By granule: the latest time of a use of a freed part there. [`UNDATED`] if one is unknown: then it ages from the next trim.
+    last_use: Vec<u64>,
+}
+
+/// Which whole free handles move before memory is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moves {
+    None,
+    /// As many as the request needs, if there are [`MANY`].
+    Many,
+    /// As many as the request needs.
+    All,
+}
+
+/// The part of the heap that a request needs.
+#[derive(Clone, Copy)]
+struct Part {
+    bytes: u64,
+    align: u64,
+}
+
+/// A whole free handle.
+struct FreeHandle {
+    last_use: u64,
+    offset: u64,
+    block: Block,
+}
+
+impl Extent {
+    pub fn is_of(&self, slab: u32) -> bool {
+        self.slab == slab
+    }
+
+    pub const fn slab(&self) -> u32 {
+        self.slab
+    }
+
+    pub fn handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub fn into_blocks(self) -> impl Iterator<Item = Block> {
+        self.handles.into_values()
+    }
+
+    pub fn note_use(&mut self, offset: u64, size: u64, since: u64) {
+        for time in self.dates(offset, size) {
+            *time = (*time).max(since);
+        }
+    }
+
+    fn dates(&mut self, offset: u64, size: u64) -> &mut [u64] {
+        let step = self.range.granularity();
+        let (from, to) = ((offset / step) as usize, (offset + size).div_ceil(step) as usize);
+        if self.last_use.len() < to {
+            self.last_use.resize(to, 0);
+        }
+        self.last_use.get_mut(from..to).unwrap_or_default()
+    }
+
+    fn last_use(&self, offset: u64, size: u64) -> u64 {
+        let step = self.range.granularity();
+        let dates = self.last_use.iter().skip((offset / step) as usize).take((size / step) as usize);
+        dates.copied().max().unwrap_or(0)
+    }
+
+    /// The handles within a range of bytes.
+    fn within(&self, offset: u64, size: u64) -> impl DoubleEndedIterator<Item = (u64, &Block)> {
+        let handles = self.handles.range(offset..offset + size).map(|(&at, block)| (at, block));
+        handles.filter(move |(at, block)| at + block.layout.size() as u64 <= offset + size)
+    }
+}
+
+impl State {
+    /// The whole free handles, smallest free part first, in each the last first.
+    fn free_handles(&self) -> Vec<FreeHandle> {
+        let Some(extent) = &self.extent else { return Vec::new() };
+        let mut parts: Vec<_> = self.heap.free_from(extent.slab, extent.range.granularity()).collect();
+        parts.sort_unstable_by_key(|&(_, offset, size)| (size, offset));
+        let within = |&(_, offset, size): &(PartId, u64, u64)| {
+            extent.within(offset, size).rev().map(|(offset, block)| FreeHandle {
+                last_use: extent.last_use(offset, block.layout.size() as u64),
+                offset,
+                block: Block { ready: None, ..*block },
+            })
+        };
+        parts.iter().flat_map(within).collect()
+    }
+
+    /// The bytes of whole free handles.
+    pub fn movable(&self) -> u64 {
+        let Some(extent) = &self.extent else { return 0 };
+        let parts = self.heap.free_from(extent.slab, extent.range.granularity());
+        parts.flat_map(|(_, offset, size)| extent.within(offset, size)).map(|(_, block)| block.layout.size() as u64).sum()
+    }
+
+    /// A whole free handle, if there is one.
+    fn free_handle(&self) -> Option<Block> {
+        let extent = self.extent.as_ref()?;
+        let mut parts = self.heap.free_from(extent.slab, extent.range.granularity());
+        let block = parts.find_map(|(_, offset, size)| extent.within(offset, size).next())?.1;
+        Some(Block { ready: None, ..*block })
+    }
+
+    /// Takes those handles out of the heap that are still free as a whole.
+    ///
+    /// From the last handle to the first. So of a part that loses several, the front keeps the part's number: after each step, the part that `parts` has at an
+    /// offset `from` is still free from there to `last`, where the step before has cut it off.
+    fn take_out(&mut self, mut chosen: Vec<FreeHandle>) -> Vec<TakenOut> {
+        let Self { heap, extent: Some(extent), .. } = self else { return Vec::new() };
+        let parts: BTreeMap<u64, (PartId, u64)> =
+            heap.free_from(extent.slab, extent.range.granularity()).map(|(part, offset, size)| (offset, (part, size))).collect();
+        chosen.sort_unstable_by_key(|handle| Reverse(handle.offset));
+        let mut last = u64::MAX;
+        let mut taken = Vec::new();
+        for FreeHandle { last_use, offset, block } in chosen {
+            let size = block.layout.size() as u64;
+            let Some((&from, &(part, bytes))) = parts.range(..=offset).next_back() else { continue };
+            // Chosen under an earlier lock, perhaps: another handle may be here now, or none.
+            let is_here = extent.handles.get(&offset).is_some_and(|there| there.layout == block.layout);
+            if !is_here || offset + size > (from + bytes).min(last) {
+                continue;
+            }
+            let Some(part) = heap.take_out(part, offset, size) else { break };
+            last = offset;
+            extent.handles.remove(&offset);
+            taken.push(TakenOut { part, offset, block, last_use });
+        }
+        taken
+    }
+}
+
+/// A handle that is out of the heap, to be moved or freed.
+struct TakenOut {
+    part: PartId,
+    offset: u64,
+    block: Block,
+    last_use: u64,
+}
+
+/// Memory that has come to a claim.
+struct Come {
+    offset: u64,
+    block: Block,
+    last_use: u64,
+}
+
+/// What became of an attempt to extend the heap.
+enum Outcome {
+    Served(Entry),
+    /// The limit or the device refuses more, or no part number is left.
+    Refused,
+    /// A kernel runs, or an earlier free of this place is not complete.
+    Busy,
+}
+
+/// A claim whose memory is on its way. Its drop ends the claim, with the memory that came.
+struct Extending<'a, M: Memory> {
+    central: &'a Central<M>,
+    claim: Option<Claim>,
+    /// Bytes with memory, from the claim's beginning on.
+    filled: u64,
+    come: Vec<Come>,
+    /// Handles that have not moved.
+    left: Vec<TakenOut>,
+    /// Their memory has moved, or is lost.
+    gone: Vec<PartId>,
+    /// The refusals before it.
+    refusals: u64,
+    _transit: InTransit<'a, M>,
+}
+
+impl<M: Memory> Extending<'_, M> {
+    fn offset(&self) -> u64 {
+        self.claim.as_ref().map_or(0, |claim| claim.offset) + self.filled
+    }
+
+    fn came(&mut self, block: Block, last_use: u64) {
+        let (offset, bytes) = (self.offset(), block.layout.size() as u64);
+        self.come.push(Come { offset, block, last_use });
+        self.filled += bytes;
+    }
+
+    fn end(&mut self, state: &mut State) {
+        // A request that was refused meanwhile may have missed the free memory of the claim and of handles that did not move.
+        let is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
+        let State { heap, extent, .. } = state;
+        if let Some(extent) = extent {
+            for Come { offset, block, last_use } in self.come.drain(..) {
+                extent.dates(offset, block.layout.size() as u64).fill(last_use);
+                extent.handles.insert(offset, block);
+            }
+            for TakenOut { offset, block, .. } in &self.left {
+                extent.handles.insert(*offset, Block { ready: None, ..*block });
+            }
+        }
+        self.left.drain(..).for_each(|handle| heap.put_back(handle.part));
+        self.gone.drain(..).for_each(|part| heap.abandon(part));
+        if let Some(claim) = self.claim.take() {
+            heap.fill(claim, self.filled);
+        }
+        if is_news {
+            self.central.note_progress();
+        }
+    }
+}
+
+impl<M: Memory> Drop for Extending<'_, M> {
+    fn drop(&mut self) {
+        if self.claim.is_some() || !self.left.is_empty() || !self.gone.is_empty() {
+            self.end(&mut self.central.lock());
+        }
+    }
+}
+
+impl<M: Memory> Central<M> {
+    /// Extends the heap for a request, and takes the block of its class, else one of the requested bytes: moves whole free handles, and maps the rest. `None` without an address range, without room
+    /// within the limit or on the device, which sets `refusal`, and while a kernel forbids it.
+    pub(super) fn extend(&self, request: &Request, moves: Moves, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
+        let Some(step) = self.granularity else { return Ok(None) };
+        let Some(range) = self.range(step)? else { return Ok(None) };
+        let whole = Part { bytes: request.class_bytes, align: request.align };
+        let short = Part { bytes: request.bytes.max(1), ..whole };
+        for part in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
+            // Where the least memory is lacking; if it cannot be had there, in the last absent part, where all of it can.
+            for is_last in [false, true] {
+                let Some(extending) = self.claim(part, step, moves, is_last, refusal) else { continue };
+                match self.fill(extending, &range, part, refusal)? {
+                    Outcome::Served(entry) => return Ok(Some(entry)),
+                    Outcome::Refused => break,
+                    Outcome::Busy => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The reserved addresses. `None` if the backend has none after all.
+    fn range(&self, step: u64) -> Result<Option<AddressRange>> {
+        {
+            let state = self.lock();
+            if state.has_no_range {
+                return Ok(None);
+            }
+            if let Some(extent) = &state.extent {
+                return Ok(Some(extent.range.clone()));
+            }
+        }
+        let backend = self.memory.backend();
+        let total = backend.memory_info(self.device).ok().flatten().map_or(u64::MAX, |info| info.total);
+        let most = LONGEST / step * step;
+        let bytes = self.options.limit.min(total).max(step).checked_next_multiple_of(step).and_then(|bytes| bytes.checked_mul(SPARE));
+        let bytes = bytes.unwrap_or(most).min(most);
+        let Ok(range) = backend.reserve(self.device, bytes) else {
+            // Slabs, then; another attempt would cost each request a call.
+            self.lock().has_no_range = true;
+            return Ok(None);
+        };
+        // The first thread's range serves all.
+        let mut state = self.lock();
+        let State { heap, slabs, vacant, extent, .. } = &mut *state;
+        if let Some(extent) = extent {
+            return Ok(Some(extent.range.clone()));
+        }
+        let device_address = Some(range.address());
+        let block = Block { device_address, device: self.device, ..Block::empty(MemoryLocation::Device, 1) };
+        let number = vacant.first().map_or(slabs.len(), |&number| number as usize);
+        if !heap.add_range(number as u32, range.bytes(), Base::of(&block)) {
+            return Ok(None);
+        }
+        let slab = Some(Slab { block, last_use: 0 });
+        match slabs.get_mut(number) {
+            Some(place) => *place = slab,
+            None => slabs.push(slab),
+        }
+        vacant.pop_first();
+        *extent = Some(Extent { slab: number as u32, range: range.clone(), handles: BTreeMap::new(), last_use: Vec::new() });
+        Ok(Some(range))
+    }
+
+    /// Claims a place, and with `moves` the handles to be moved there. `None` without one, or if handles and the rest of the limit do not fill it: then the state is
+    /// as before.
+    ///
+    /// Three budgets: `lacking` bytes that the request still needs, `room` for whole handles in the claim, and what the limit has `left` for new memory.
+    fn claim(&self, part: Part, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
+        let transit = self.start_transit();
+        let mut state = self.lock_coalesced();
+        if moves == Moves::Many && state.movable() < (state.heap.total() / MANY).max(step) {
+            return None;
+        }
+        let left = self.options.limit - state.reserved;
+        let moves = moves != Moves::None;
+        let slack = match &state.extent {
+            // New memory for later requests, too.
+            _ if !moves => (state.heap.total() / STEP).min(left),
+            // The last handle may be longer than what is lacking.
+            Some(extent) => extent.handles.values().map(|block| block.layout.size() as u64).max().unwrap_or(0),
+            None => 0,
+        };
+        let Some(claim) = state.heap.claim(part.bytes, part.align, step, |least| if moves { least + slack } else { slack }, is_last) else {
+            state.refusals += 1;
+            return None;
+        };
+        let (mut room, mut lacking) = (claim.size, claim.least);
+        let mut chosen = Vec::new();
+        if moves {
+            for handle in state.free_handles() {
+                let bytes = handle.block.layout.size() as u64;
+                if lacking > 0 && bytes <= room {
+                    room -= bytes;
+                    lacking = lacking.saturating_sub(bytes);
+                    chosen.push(handle);
+                }
+            }
+        }
+        if lacking > left {
+            state.heap.fill(claim, 0);
+            state.refusals += 1;
+            refusal.set(Refusal { free: left, largest: left });
+            return None;
+        }
+        let left = state.take_out(chosen);
+        let refusals = state.refusals;
+        drop(state);
+        Some(Extending {
+            central: self,
+            claim: Some(claim),
+            filled: 0,
+            come: Vec::new(),
+            left,
+            gone: Vec::new(),
+            refusals,
+            _transit: transit,
+        })
+    }
+
+    /// Moves and maps memory into a claim, ends it, and takes the request's block. Errors that frees cannot cure are returned.
+    fn fill(&self, mut extending: Extending<'_, M>, range: &AddressRange, part: Part, refusal: &Cell<Refusal>) -> Result<Outcome> {
+        let (least, size) = extending.claim.as_ref().map_or((0, 0), |claim| (claim.least, claim.size));
+        let mut is_busy = false;
+        while extending.filled < least
+            && !is_busy
+            && let Some(handle) = extending.left.pop()
+        {
+            is_busy = !self.move_handle(&mut extending, handle);
+        }
+        let (moved, already) = (extending.come.len(), extending.filled);
+        let mut outcome = Ok(());
+        // Until the memory is in the heap, other threads wait for it.
+        let mut reservation = None;
+        if already < least && !is_busy {
+            // More than the request lacks only if nothing had to move: moves are a sign that memory is short.
+            let wanted = if moved > 0 { least } else { size };
+            reservation = [wanted, least].into_iter().find_map(|bytes| self.reserve(bytes - already));
+            match &mut reservation {
+                Some(reservation) => {
+                    let mapped = self.map_handles(&mut extending, range, reservation, least, refusal);
+                    outcome = mapped.map(|has_waited| is_busy = has_waited);
+                }
+                None => {
+                    let left = self.options.limit - self.lock().reserved;
+                    refusal.set(Refusal { free: left, largest: left });
+                }
+            }
+        }
+        let is_filled = extending.filled >= least;
+        if !is_filled && !is_busy {
+            // The device has too little. What it had is given back: this request gets nothing from it. A kernel would defer that.
+            let new = extending.come.split_off(moved);
+            extending.filled = already;
+            each(new, |come| self.free_slab(come.block, &Uses::NONE));
+        }
+        let entry = {
+            let mut state = self.lock();
+            extending.end(&mut state);
+            if is_filled { self.take_from(&mut state, part.bytes, part.align) } else { None }
+        };
+        drop(reservation);
+        outcome.map(|()| match entry {
+            Some(entry) => Outcome::Served(entry),
+            None if is_busy => Outcome::Busy,
+            None => Outcome::Refused,
+        })
+    }
+
+    /// Moves a handle to the end of a claim's memory; returns whether it did. After the call, also after a panic, the block tells what happened:
+    ///
+    /// | the block | its memory |
+    /// |---|---|
+    /// | is as before | did not move: the system or a kernel refuses |
+    /// | has another address | is there |
+    /// | is empty | is lost: the system refused the old place, too, and freed it |
+    fn move_handle(&self, extending: &mut Extending<'_, M>, handle: TakenOut) -> bool {
+        let TakenOut { part, offset, block, last_use } = handle;
+        let (to, from, bytes) = (extending.offset(), block.device_address, block.layout.size() as u64);
+        let block = RefCell::new(block);
+        let remap = || {
+            // SAFETY: a handle without a taken byte, out of others' reach: the uses of free parts are complete.
+            drop(unsafe { self.memory.backend().remap(&mut block.borrow_mut(), to) });
+        };
+        both(remap, |_| {
+            let block = Block { ready: None, ..*block.borrow() };
+            if block.layout.size() == 0 {
+                extending.gone.push(part);
+                self.counts.frees.fetch_add(1, Relaxed);
+                self.lock().reserved -= bytes;
+                return true;
+            }
+            if block.device_address == from {
+                extending.left.push(TakenOut { part, offset, block, last_use });
+                return false;
+            }
+            extending.gone.push(part);
+            extending.came(block, last_use);
+            true
+        })
+    }
+
+    /// Maps new handles of all reserved bytes, or until the claim has the `least` bytes and the device refuses more. Returns true if a kernel forbids it.
+    fn map_handles(
+        &self,
+        extending: &mut Extending<'_, M>,
+        range: &AddressRange,
+        reservation: &mut Reservation<'_, M>,
+        least: u64,
+        refusal: &Cell<Refusal>,
+    ) -> Result<bool> {
+        let (step, wanted) = (range.granularity(), reservation.bytes);
+        let handle = ((self.lock().heap.total() + wanted) / HANDLES / step * step).max(step);
+        while reservation.kept < wanted {
+            let (offset, bytes) = (extending.offset(), handle.min(wanted - reservation.kept));
+            match Origin::unnamed(|| self.call_upstream(|memory| memory.backend().map(range, offset, bytes))) {
+                Ok(block) => {
+                    reservation.kept += bytes;
+                    self.counts.allocations.fetch_add(1, Relaxed);
+                    extending.came(block, 0);
+                }
+                Err(_) if extending.filled >= least => break,
+                Err(Error::Busy { .. }) => return Ok(true),
+                Err(error) => {
+                    refusal.set(Refusal::of(error)?);
+                    break;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The bytes that the extent can give one request if the device has so many free: whole free handles, moved together, and new memory within the limit.
+    /// 0 without an extent, and while a kernel forbids moves. Flushes all caches.
+    pub(in crate::pool) fn obtainable(&self, on_device: u64) -> u64 {
+        let Some(step) = self.granularity else { return 0 };
+        if !matches!(self.range(step), Ok(Some(_))) {
+            return 0;
+        }
+        self.flush_caches();
+        self.collect();
+        if self.defers_handles() {
+            return 0;
+        }
+        let state = self.lock_coalesced();
+        let new = on_device.min(self.options.limit - state.reserved) / step * step;
+        (state.movable() + new).min(Tag::LARGEST)
+    }
+
+    /// Frees whole free handles last used at least `age` ago, longest ago first, while more than `keep` bytes are reserved; returns their bytes.
+    pub fn trim_handles(&self, keep: u64, age: Duration, now: u64) -> u64 {
+        let _transit = self.start_transit();
+        let backend = self.memory.backend();
+        if self.granularity.is_none() || self.defers_handles() {
+            return 0;
+        }
+        let taken = {
+            let mut state = self.lock_coalesced();
+            let mut free = state.free_handles();
+            free.sort_unstable_by_key(|handle| (handle.last_use, Reverse(handle.offset)));
+            let mut left = state.reserved;
+            free.retain(|handle| {
+                let is_chosen = left > keep && now.saturating_sub(handle.last_use) >= nanoseconds(age);
+                left -= if is_chosen { handle.block.layout.size() as u64 } else { 0 };
+                is_chosen
+            });
+            if let Some(extent) = &mut state.extent {
+                extent.last_use.iter_mut().filter(|time| **time == UNDATED).for_each(|time| *time = now);
+            }
+            state.take_out(free)
+        };
+        let mut bytes = 0;
+        each(taken, |TakenOut { part, offset, block, .. }| {
+            // A kernel that another thread has launched meanwhile.
+            if backend.defers_free(&block) {
+                let mut state = self.lock();
+                if let Some(extent) = &mut state.extent {
+                    extent.handles.insert(offset, block);
+                }
+                state.heap.put_back(part);
+                return;
+            }
+            bytes += block.layout.size() as u64;
+            both(|| self.free_slab(block, &Uses::NONE), |_| self.lock().heap.abandon(part));
+        });
+        bytes
+    }
+
+    /// Whether there is a whole free handle, and a kernel defers its free, as it forbids moves.
+    pub fn defers_handles(&self) -> bool {
+        if self.granularity.is_none() {
+            return false;
+        }
+        // Not in the condition: the lock is not held during the backend's call.
+        let handle = self.lock_coalesced().free_handle();
+        handle.is_some_and(|block| self.memory.backend().defers_free(&block))
+    }
+
+    /// Frees all whole free handles if they and the rest of the limit suffice for a request: then their moves have failed.
+    pub fn trim_immovable(&self, bytes: u64) -> u64 {
+        let Some(step) = self.granularity else { return 0 };
+        let suffices = {
+            let state = self.lock();
+            state.movable() + (self.options.limit - state.reserved) / step * step >= bytes
+        };
+        if suffices { self.trim_handles(0, Duration::ZERO, (self.options.clock)()) } else { 0 }
+    }
+
+    /// The time since which the longest unused whole free handle is unused.
+    pub fn handles_idle_since(&self) -> Option<u64> {
+        self.lock_coalesced().free_handles().iter().map(|handle| handle.last_use).min()
+    }
+}

@@ -1,0 +1,433 @@
+//! A pool over an address range: growth, moves, trims, failures.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::error::Unavailable;
+use ringmem::memory::{Buffer, Device};
+use ringmem::pool::{Builder, Pool};
+use ringmem::stream::Stream;
+
+use super::{Bytes, Clean, KIB, LIMIT, MIB, address, give, shortage};
+
+/// Of the tests' backends.
+const GRANULE: u64 = 64 * KIB;
+
+fn backend(bytes: u64) -> Clean {
+    let builder = HostBackend::builder().device_memory(bytes).mapping_granularity(Some(GRANULE));
+    Clean::build(builder.faults(Faults::new()).log(true))
+}
+
+fn builder(backend: &Arc<HostBackend>) -> Builder<Device> {
+    Pool::builder(Device::new(backend, 0))
+}
+
+fn mapped(backend: &HostBackend) -> u64 {
+    backend.counters().device_live.bytes
+}
+
+fn calls(backend: &HostBackend, verb: Verb) -> u64 {
+    backend.calls(verb).expect("they are counted")
+}
+
+fn numbered(buffer: &mut Bytes, number: usize) {
+    buffer.fill(number as u8).expect("live");
+}
+
+fn is_numbered(buffer: &Bytes, number: usize) -> bool {
+    buffer.to_vec().expect("live").iter().all(|&byte| byte == number as u8)
+}
+
+#[test]
+fn memory_grows_in_place_by_what_is_lacking() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).build().expect("a pool");
+    assert_eq!((calls(&backend, Verb::Reserve), mapped(&backend)), (0, 0), "at the first request");
+    let first = give(&pool, 3 * MIB);
+    let second = give(&pool, 2 * MIB + 1);
+    assert_eq!(address(&second), address(&first) + 3 * MIB);
+    assert_eq!(mapped(&backend), 5 * MIB + GRANULE, "in granules");
+    let third = give(&pool, 56 * KIB);
+    assert_eq!((address(&third), mapped(&backend)), (address(&second) + 2 * MIB + 256, 5 * MIB + GRANULE), "the rest of the last one");
+    let at = address(&first);
+    drop((first, second));
+    let joined = give(&pool, 5 * MIB);
+    assert_eq!((address(&joined), mapped(&backend)), (at, 5 * MIB + GRANULE), "two holes are one");
+    let statistics = pool.statistics();
+    assert_eq!((statistics.reserved_bytes, statistics.reserved_peak), (5 * MIB + GRANULE, 5 * MIB + GRANULE));
+    assert_eq!(statistics.slabs, statistics.memory_allocations);
+    assert_eq!((calls(&backend, Verb::Reserve), calls(&backend, Verb::Allocate)), (1, 0));
+    drop((third, joined));
+    assert_eq!((pool.trim_to(0), mapped(&backend)), (5 * MIB + GRANULE, 0));
+    drop(give(&pool, KIB));
+    assert_eq!(mapped(&backend), GRANULE, "again");
+}
+
+/// Blocks of 1 MiB, of which every second is freed.
+fn checkered(pool: &Pool<Device>, count: usize) -> Vec<Option<Bytes>> {
+    let mut live: Vec<_> = (0..count).map(|_| Some(give(pool, MIB))).collect();
+    live.iter_mut().flatten().enumerate().for_each(|(number, buffer)| numbered(buffer, number));
+    live.iter_mut().step_by(2).for_each(|buffer| *buffer = None);
+    live
+}
+
+#[test]
+fn at_the_limit_whole_free_handles_move_together() {
+    for (limit, device) in [(8, 64), (64, 8)] {
+        let backend = backend(device * MIB);
+        let pool = builder(&backend).limit(limit * MIB).build().expect("a pool");
+        let live = checkered(&pool, 8);
+        let places: Vec<_> = live.iter().flatten().map(address).collect();
+        assert_eq!((mapped(&backend), calls(&backend, Verb::Remap)), (8 * MIB, 0));
+        let large = give(&pool, 3 * MIB);
+        assert_eq!((calls(&backend, Verb::Remap), mapped(&backend)), (3 * MIB / GRANULE, 8 * MIB));
+        for ((number, buffer), place) in live.iter().enumerate().filter_map(|(number, buffer)| Some((number, buffer.as_ref()?))).zip(places)
+        {
+            assert!(address(buffer) == place && is_numbered(buffer, number), "a live block stays as it is");
+        }
+        assert_eq!(pool.statistics().reserved_bytes, mapped(&backend));
+        assert_eq!(shortage(Bytes::new(pool.clone(), 4 << 20)), (4 * MIB, MIB, MIB));
+        drop((live, large));
+        assert_eq!(give(&pool, 8 * MIB).len() as u64, 8 * MIB, "all of it");
+    }
+}
+
+#[test]
+fn the_last_two_whole_free_handles_serve_a_request() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(256 * GRANULE).exact(true).build().expect("a pool");
+    let mut live: Vec<_> = (0..256).map(|_| Some(give(&pool, GRANULE))).collect();
+    (live[10], live[20]) = (None, None);
+    drop(give(&pool, 2 * GRANULE));
+    assert_eq!((calls(&backend, Verb::Remap), mapped(&backend)), (2, 256 * GRANULE));
+}
+
+#[test]
+fn out_of_memory_tells_what_can_be_moved_and_what_cannot() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(8 * MIB).exact(true).build().expect("a pool");
+    // Each hole is two granules long and begins in the middle of one, so that one of them is whole.
+    let mut live: Vec<_> =
+        (0..32).map(|_| [GRANULE / 2, 2 * GRANULE, GRANULE / 2, GRANULE].map(|bytes| Some(give(&pool, bytes)))).collect();
+    live.iter_mut().for_each(|four| four[1] = None);
+    let error = Bytes::new(pool.clone(), 33 * GRANULE as usize).map(drop).expect_err("32 granules are whole");
+    let Error::OutOfMemory { requested, free, largest, limit, ref unavailable } = error else { panic!("{error}") };
+    assert_eq!((requested, free, largest), (33 * GRANULE, 64 * GRANULE, 32 * GRANULE));
+    let fragments = Unavailable::Fragments { movable: 32 * GRANULE, held: 32 * GRANULE };
+    assert_eq!(unavailable.as_deref(), Some(&fragments));
+    assert_eq!(limit, Some([8 * MIB - 64 * GRANULE, 8 * MIB]));
+    assert!(
+        error
+            .to_string()
+            .contains("2 MiB are free in mapped blocks that can be moved together, 2 MiB in those that live blocks, or a running kernel, hold in place"),
+        "{error}"
+    );
+    drop(give(&pool, 32 * GRANULE));
+    assert_eq!(pool.statistics().reserved_bytes, 8 * MIB);
+}
+
+#[test]
+fn many_whole_free_handles_move_before_memory_is_mapped() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).build().expect("a pool");
+    let live = checkered(&pool, 8);
+    let large = give(&pool, 5 * MIB);
+    assert_eq!((mapped(&backend), calls(&backend, Verb::Remap)), (9 * MIB, 4 * MIB / GRANULE), "the rest is mapped");
+    drop((live, large));
+}
+
+#[test]
+fn a_trim_frees_whole_free_handles_by_age() {
+    let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(1000)));
+    let clock = Arc::clone(&now);
+    let pool = builder(&backend).clock(move || clock.load(Relaxed)).build().expect("a pool");
+    let [first, kept, second] = [2 * MIB, 100, 3 * MIB].map(|bytes| give(&pool, bytes));
+    drop(first);
+    now.store(2000, Relaxed);
+    drop(second);
+    let age = Duration::from_nanos;
+    assert_eq!(pool.trim_older_than(age(1001)), 0);
+    assert_eq!((pool.trim_older_than(age(1000)), mapped(&backend)), (2 * MIB, 3 * MIB + GRANULE));
+    now.store(2500, Relaxed);
+    assert_eq!(pool.trim_older_than(age(501)), 0, "it was used later");
+    assert_eq!((pool.trim_to(2 * MIB), mapped(&backend)), (MIB + GRANULE, 2 * MIB), "no more than asked for");
+    assert_eq!((pool.trim_older_than(age(500)), mapped(&backend)), (2 * MIB - GRANULE, GRANULE), "the handle of a live block stays");
+    drop(kept);
+    assert_eq!((pool.trim_to(0), mapped(&backend)), (GRANULE, 0));
+}
+
+#[test]
+fn a_device_without_room_for_a_granule_has_slabs() {
+    for (limit, requested) in [(GRANULE - 1, GRANULE - 1), (GRANULE + 5000, GRANULE + 5000)] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).limit(limit).build().expect("a pool");
+        let whole = give(&pool, requested);
+        assert_eq!(mapped(&backend), requested);
+        drop(whole);
+    }
+    let backend = backend(64 * MIB);
+    backend.set_faults(&Faults::new().on(Verb::Reserve, Fault::from(1)));
+    let pool = builder(&backend).build().expect("a pool");
+    let blocks = [3 * MIB, 100, MIB].map(|bytes| give(&pool, bytes));
+    assert_eq!((calls(&backend, Verb::Map), pool.statistics().slabs), (0, 1), "no addresses");
+    drop(blocks);
+    assert_eq!((pool.trim_to(0), mapped(&backend)), (32 * MIB, 0));
+}
+
+#[test]
+fn a_failure_of_any_call_leaks_nothing() {
+    let script = |verb, nth: u64| {
+        let backend = backend(2 * MIB);
+        backend.set_faults(&Faults::new().on(verb, Fault::nth(nth)));
+        let pool = builder(&backend).limit(3 * MIB / 2).build().expect("a pool");
+        let mut live: Vec<(Bytes, usize)> = Vec::new();
+        for (number, bytes) in
+            [100, 150 * KIB, 256 * KIB, 50 * KIB, 512 * KIB, 175 * KIB, 768 * KIB].into_iter().cycle().take(60).enumerate()
+        {
+            if let Ok(mut buffer) = Bytes::new(pool.clone(), bytes as usize) {
+                numbered(&mut buffer, number);
+                live.push((buffer, number));
+            }
+            if live.len() > 5 {
+                live.swap_remove(number % 3);
+                live.swap_remove(number % 2);
+            }
+            if number % 13 == 12 {
+                pool.trim_to(MIB / 2);
+            }
+            assert!(live.iter().all(|(buffer, number)| is_numbered(buffer, *number)), "fault {nth}");
+            assert_eq!(pool.statistics().reserved_bytes, mapped(&backend), "fault {nth}");
+        }
+        assert_eq!(pool.statistics().live, live.len() as u64);
+        drop(live);
+        pool.trim_to(0);
+        assert_eq!((pool.statistics().reserved_bytes, mapped(&backend)), (0, 0), "fault {nth}");
+        let whole = || Bytes::new(pool.clone(), 1 << 20);
+        drop(whole().or_else(|_| whole()).expect("no further fault"));
+        drop(pool);
+        assert_eq!(mapped(&backend), 0, "fault {nth}");
+        calls(&backend, verb)
+    };
+    for verb in [Verb::Reserve, Verb::Map, Verb::Remap, Verb::Free] {
+        let calls = script(verb, u64::MAX / 4);
+        assert!(calls > 0, "{verb:?}");
+        (1..=calls).step_by(1 + calls as usize / 40).for_each(|nth| {
+            script(verb, nth);
+        });
+    }
+}
+
+/// The backend reads its clock for the log of each call, after the call.
+#[test]
+fn a_panic_in_any_call_leaks_nothing() {
+    for calls in 0..120 {
+        let reads = Arc::new(AtomicU64::new(u64::MAX));
+        let left = Arc::clone(&reads);
+        let clock = move || {
+            assert_ne!(left.fetch_sub(1, Relaxed), 0, "a clock that a test asked for");
+            7
+        };
+        let backend = HostBackend::builder()
+            .device_memory(8 * MIB)
+            .mapping_granularity(Some(GRANULE))
+            .log(true)
+            .clock(Arc::new(clock))
+            .build()
+            .expect("a backend");
+        let pool = builder(&backend).build().expect("a pool");
+        let mut live = checkered(&pool, 8);
+        reads.store(calls, Relaxed);
+        let large = catch_unwind(AssertUnwindSafe(|| Bytes::new(pool.clone(), 3 << 20)));
+        reads.store(u64::MAX, Relaxed);
+        assert!(calls > 0 || large.is_err());
+        assert_eq!(pool.statistics().reserved_bytes, mapped(&backend), "after {calls}");
+        for (number, buffer) in live.iter_mut().enumerate() {
+            assert!(buffer.as_ref().is_none_or(|buffer| is_numbered(buffer, number)), "after {calls}");
+        }
+        if !matches!(large, Ok(Ok(_))) {
+            assert_eq!(give(&pool, 3 * MIB).len() as u64, 3 * MIB, "after {calls}");
+        }
+        drop((large, live));
+        assert_eq!(give(&pool, 8 * MIB).len() as u64, 8 * MIB, "after {calls}");
+        drop(pool);
+        assert_eq!(mapped(&backend), 0, "after {calls}");
+    }
+}
+
+#[test]
+fn a_request_waits_for_the_uses_of_handles_that_it_needs() {
+    let backend = backend(8 * MIB);
+    let pool = builder(&backend).patience(Duration::from_secs(3600)).build().expect("a pool");
+    let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    use ringmem::backend::{Backend, Ticket};
+    backend.stream_wait(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
+    let live: Vec<_> = (0..4).map(|_| [2 * MIB - 256, 256].map(|bytes| give(&pool, bytes))).collect();
+    let kept: Vec<_> = live
+        .into_iter()
+        .map(|[long, short]| {
+            drop(used.fill(long, .., 1).expect("queued"));
+            short
+        })
+        .collect();
+    let (sender, receiver) = mpsc::channel();
+    let theirs = pool.clone();
+    thread::spawn(move || sender.send(Bytes::new(theirs, 6 << 20).map(|buffer| buffer.len())));
+    assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "their bytes are in use");
+    assert_eq!(calls(&backend, Verb::Remap), 0);
+    backend.record_position(other.id()).expect("a stream");
+    used.synchronize().expect("both are executed");
+    assert_eq!(receiver.recv_timeout(LIMIT).expect("in time").expect("moved together"), 6 << 20);
+    assert!(calls(&backend, Verb::Remap) > 0);
+    drop(kept);
+}
+
+#[test]
+fn threads_grow_and_move_at_once() {
+    let backend = backend(24 * MIB);
+    let pool = builder(&backend).limit(20 * MIB).patience(Duration::from_secs(3600)).build().expect("a pool");
+    thread::scope(|scope| {
+        for seed in 0..4_u64 {
+            let pool = pool.clone();
+            scope.spawn(move || {
+                let (mut live, mut random): (Vec<(Bytes, usize)>, _) = (Vec::new(), seed);
+                for number in 0..400 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let bytes = ((random >> 33) % (1 << (8 + random % 14))) + 1;
+                    if let Ok(mut buffer) = Bytes::new(pool.clone(), bytes as usize) {
+                        numbered(&mut buffer, number);
+                        live.push((buffer, number));
+                    }
+                    if live.len() > 6 {
+                        let (buffer, number) = live.swap_remove((random >> 50) as usize % 7);
+                        assert!(is_numbered(&buffer, number), "somebody else wrote to it");
+                    }
+                    if number % 97 == 96 {
+                        pool.trim_to(4 * MIB);
+                    }
+                }
+            });
+        }
+    });
+    let statistics = pool.statistics();
+    assert!(
+        statistics.live == 0 && statistics.reserved_peak <= 20 * MIB && statistics.reserved_bytes == mapped(&backend),
+        "{statistics:?}"
+    );
+    pool.trim_to(0);
+    assert_eq!((pool.statistics().reserved_bytes, mapped(&backend)), (0, 0));
+}
+
+#[test]
+fn a_snapshot_shows_each_run_of_mapped_memory() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).build().expect("a pool");
+    let [first, hole, last] = [2 * MIB, 3 * MIB, GRANULE].map(|bytes| give(&pool, bytes));
+    assert_eq!(pool.snapshot().len(), 1);
+    drop(hole);
+    pool.trim_to(0);
+    let runs = pool.snapshot();
+    let seen: Vec<_> = runs.iter().map(|run| (run.device_address.map(|address| address.get()), run.bytes)).collect();
+    assert_eq!(seen, [(Some(address(&first)), 2 * MIB), (Some(address(&last)), GRANULE)]);
+    assert_ne!(runs[0].number, runs[1].number);
+    let whole: u64 = runs.iter().flat_map(|run| &run.parts).map(|(_, bytes, _)| bytes).sum();
+    assert_eq!((whole, pool.statistics().reserved_bytes), (2 * MIB + GRANULE, 2 * MIB + GRANULE));
+    let broken: Vec<_> = runs.iter().filter(|run| run.parts.first().is_none_or(|&(offset, ..)| offset != 0)).collect();
+    assert!(broken.is_empty(), "offsets count from the run's beginning: {broken:?}");
+    let again = give(&pool, 3 * MIB);
+    assert_eq!((address(&again), pool.snapshot().len()), (address(&first) + 2 * MIB, 1), "the gap is filled first");
+}
+
+#[test]
+fn an_adaptor_that_must_see_its_allocations_has_slabs() {
+    let backend = backend(64 * MIB);
+    let pool = Pool::builder(ringmem::memory::Limited::new(Device::new(&backend, 0), 40 * MIB)).build().expect("a pool");
+    drop(Buffer::<u8, _>::new(pool, 100).expect("room"));
+    assert_eq!((calls(&backend, Verb::Reserve), calls(&backend, Verb::Allocate)), (0, 1));
+    let memory: Arc<Device> = Arc::new(Device::new(&backend, 0));
+    let pool = Pool::builder(memory).build().expect("a pool");
+    drop(Buffer::<u8, _>::new(pool, 100).expect("room"));
+    assert_eq!((calls(&backend, Verb::Map), calls(&backend, Verb::Allocate)), (1, 1), "a pointer forwards");
+}
+
+/// The sizes of some training steps of a transformer, layer by layer: parameters, activations until the backward pass, gradients, optimiser state after the
+/// first step, scratch memory, and a varying length of the sequences. Frees blocks by their place in `live`.
+fn train(mut alloc: impl FnMut(u64) -> u64, mut free: impl FnMut(u64)) {
+    const LAYERS: usize = 12;
+    const WIDTH: u64 = 768;
+    const BATCH: u64 = 8;
+    const VOCABULARY: u64 = 50_257;
+    let weights = [3 * WIDTH * WIDTH, WIDTH * WIDTH, 4 * WIDTH * WIDTH, 4 * WIDTH * WIDTH, WIDTH, WIDTH];
+    let mut kept: Vec<u64> = (0..LAYERS).flat_map(|_| weights).map(|weight| alloc(4 * weight)).collect();
+    kept.push(alloc(4 * VOCABULARY * WIDTH));
+    let mut gradients = Vec::new();
+    for (step, length) in [512, 300, 700, 384, 256, 640].into_iter().enumerate() {
+        let tokens = BATCH * length;
+        let mut activations = vec![alloc(8 * tokens), alloc(2 * tokens * WIDTH)];
+        for _ in 0..LAYERS {
+            activations.extend([3 * tokens * WIDTH, 12 * tokens * length].map(|elements| alloc(2 * elements)));
+            let scratch = alloc(4 * 12 * tokens * length);
+            free(scratch);
+            activations.extend([tokens * WIDTH, 4 * tokens * WIDTH, 4 * tokens * WIDTH, tokens].map(|elements| alloc(2 * elements)));
+        }
+        let mut error = alloc(2 * tokens * VOCABULARY);
+        let loss = alloc(4 * tokens * VOCABULARY);
+        free(loss);
+        for _ in 0..LAYERS {
+            for activation in activations.split_off(activations.len() - 6) {
+                let [product, next] = [4 * tokens * WIDTH, tokens * WIDTH].map(|elements| alloc(2 * elements));
+                free(activation);
+                free(product);
+                free(std::mem::replace(&mut error, next));
+            }
+            if step == 0 {
+                gradients.extend(weights.map(|weight| alloc(4 * weight)));
+            }
+        }
+        free(error);
+        activations.into_iter().for_each(&mut free);
+        if step == 0 {
+            kept.extend((0..2 * LAYERS).flat_map(|_| weights).map(|weight| alloc(4 * weight)));
+        }
+        for weight in weights {
+            let scratch = [alloc(4 * weight), alloc(4 * weight)];
+            scratch.into_iter().for_each(&mut free);
+        }
+    }
+    kept.into_iter().chain(gradients).for_each(free);
+}
+
+#[test]
+fn a_training_run_reserves_little_more_than_it_uses() {
+    let run = |is_range: bool| {
+        let backend = HostBackend::builder().device_memory(64 << 30).poison(false).build().expect("a backend");
+        let builder = builder(&backend).limit(64 << 30);
+        let pool = if is_range { builder } else { builder.slab(32 * MIB) }.build().expect("a pool");
+        let (live, peak) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+        let blocks = std::cell::RefCell::new(std::collections::HashMap::new());
+        train(
+            |bytes| {
+                let block = give(&pool, bytes);
+                live.set(live.get() + bytes);
+                peak.set(live.get().max(peak.get()));
+                let number = address(&block);
+                blocks.borrow_mut().insert(number, block);
+                number
+            },
+            |number| {
+                let block = blocks.borrow_mut().remove(&number).expect("live");
+                live.set(live.get() - block.size_bytes() as u64);
+            },
+        );
+        pool.statistics().reserved_peak as f64 / peak.get() as f64
+    };
+    let (range, slabs) = (run(true), run(false));
+    assert!(range < 1.02, "{range}");
+    assert!(slabs > 1.05, "over slabs, as they are: {slabs}");
+}
