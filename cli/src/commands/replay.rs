@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
     /// Maximum size of the pool
     #[arg(long, default_value = "4GiB", allow_hyphen_values = true, value_parser = size::parse)]
     pool_limit: u64,
-    /// Size of a slab: the pool's unit of allocation
-    #[arg(long, default_value = "32MiB", allow_hyphen_values = true, value_parser = size::parse)]
-    slab: u64,
+    /// Take memory in slabs of this size, not behind one address range
+    #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
+    slab: Option<u64>,
     /// Size classes per power of two: 1, 2, 4 or 8
     #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = steps)]
     sub_steps: u32,
@@ -167,14 +167,16 @@ struct Rig {
 
 impl Rig {
     fn new(arguments: &Arguments, trace: &Trace) -> Result<Self, Failure> {
-        let builder: Builder = HostBackend::builder().device_memory(arguments.device_memory);
+        // The memory is never read: a pool of any size is replayed without any.
+        let builder: Builder = HostBackend::builder().device_memory(arguments.device_memory).poison(false);
         let backend = builder.build().map_err(|error| absurd("--device-memory", error))?;
         let pool = Pool::builder(Device::new(&backend, 0));
         let pool = if arguments.no_pool {
             pool.enabled(false).limit(u64::MAX)
         } else {
             let classes = Classes::new(4096, 21, arguments.sub_steps)?;
-            pool.limit(arguments.pool_limit).slab(arguments.slab).classes(classes).exact(arguments.exact)
+            let pool = pool.limit(arguments.pool_limit).classes(classes).exact(arguments.exact);
+            if let Some(slab) = arguments.slab { pool.slab(slab) } else { pool }
         };
         let pool = pool.build().map_err(|error| absurd("--slab", error))?;
         let streams = (0..trace.streams()).map(|_| Stream::new(&backend, 0)).collect::<Result<_, _>>()?;

@@ -62,8 +62,11 @@ impl Report<'_> {
             true => writeln!(out, "  pool           none, {} of device memory", size::show(arguments.device_memory))?,
             false => writeln!(
                 out,
-                "  pool           slabs of {}, {} classes per power of two{}, limit {}, {} of device memory",
-                size::show(arguments.slab),
+                "  pool           {}, {} classes per power of two{}, limit {}, {} of device memory",
+                match arguments.slab {
+                    None if cfg!(target_os = "linux") => "one address range".to_owned(),
+                    slab => format!("slabs of {}", size::show(slab.unwrap_or(32 << 20))),
+                },
                 arguments.sub_steps,
                 if arguments.exact { ", exact blocks" } else { "" },
                 size::show(arguments.pool_limit),
@@ -80,7 +83,7 @@ impl Report<'_> {
         match (arguments.no_pool, arguments.has_cache()) {
             (_, true) => writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?,
             (true, false) => writeln!(out, "  hits           none: without a pool, each request is a driver allocation")?,
-            (false, false) => writeln!(out, "  hits           none: blocks of exact size are not cached, slabs serve each request")?,
+            (false, false) => writeln!(out, "  hits           none: blocks of exact size are not cached, the heap serves each request")?,
         }
         writeln!(out, "  driver         {}", counted(seen.driver_allocations, "allocation"))?;
         writeln!(
@@ -105,7 +108,7 @@ impl Report<'_> {
         )?;
         let each = nanoseconds(self.elapsed).checked_div(tally.events).unwrap_or(0);
         writeln!(out, "  time           {:.3} ms, {each} ns an event", self.elapsed.as_secs_f64() * 1e3)?;
-        writeln!(out, "  backend        host: device memory is simulated, and written over when it is allocated and freed")
+        writeln!(out, "  backend        host: device memory is simulated, and never touched")
     }
 }
 
