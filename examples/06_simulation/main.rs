@@ -55,11 +55,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut more = 2 * most;
     loop {
-        let (asked, shape, trimmed) = (most + more, simulation.shape(), simulation.trimmed());
+        let (asked, shape) = (most + more, simulation.shape());
         match simulation.grow(asked) {
             Ok(()) => break,
             Err(error @ ringmem::Error::OutOfMemory { .. }) => {
-                println!("refused: {asked} nodes, after {} slabs had gone back to the device: {error}", simulation.trimmed() - trimmed);
+                println!("refused: {asked} nodes: {error}");
                 assert_eq!(simulation.shape(), shape);
                 simulation.check()?;
                 rows.push((most, ", refused", simulation.memory()));
@@ -71,6 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     simulation.advance()?;
     simulation.check()?;
     rows.push((simulation.nodes(), "", simulation.memory()));
+    simulation.trim();
+    rows.push((simulation.nodes(), ", trimmed", simulation.memory()));
     println!("gone on with {} nodes: as the plain run", simulation.nodes());
 
     chart(&rows, limit);

@@ -34,8 +34,7 @@ pub struct Memory {
 
 impl Simulation {
     pub fn new(backend: &Arc<HostBackend>, limit: u64) -> Result<Self> {
-        // Small slabs: most blocks have their own, so the pool can free a grown buffer's old one.
-        let device = Logged::new(Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?);
+        let device = Logged::new(Pool::builder(Device::new(backend, 0)).limit(limit).build()?);
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
         let (writer, reader) = double_buffer::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
         let manager = Manager::new(device.clone());
@@ -110,8 +109,9 @@ impl Simulation {
         Memory { live, kept: pool.reserved_bytes - live }
     }
 
-    pub fn trimmed(&self) -> u64 {
-        self.pools.device.inner().statistics().memory_frees
+    /// Gives the pool's idle memory back to the device; returns its bytes.
+    pub fn trim(&self) -> u64 {
+        self.pools.device.inner().trim_to(0)
     }
 
     pub fn nodes(&self) -> usize {
