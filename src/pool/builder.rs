@@ -121,16 +121,16 @@ impl<M: Memory> Builder<M> {
         Self { memory, options }
     }
 
-    /// Sets the limit of the reserved bytes. Default: 4 GiB. Mapped memory is in whole granules, slabs are whole multiples of 256 bytes. A request that fits the rest of the limit only
-    /// without this rounding gets a block of its own length outside the slabs, which is not cached.
+    /// Sets the limit of the reserved bytes. Default: 4 GiB. Mapped memory is in whole granules, slabs are whole multiples of 256 bytes. A request that
+    /// fits the rest of the limit only without this rounding gets a block of its own length outside both, which is not cached.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = bytes;
         self
     }
 
     /// Selects slabs of this size in bytes. By default, a pool whose memory [can be mapped](Memory::mapping_granularity) maps it behind one address range, where
-    /// free memory always joins; others, and that pool while a kernel forbids mapping, have slabs of 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets its own slab;
-    /// without room for a whole slab, a slab is as long as the request.
+    /// free memory always joins; others, and that pool while a kernel forbids mapping, have slabs of 32 MiB. Rounds up to multiples of 2 MiB, below that of
+    /// 256 bytes. A longer block gets its own slab; without room for a whole slab, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.options.slab = Some(bytes);
         self

@@ -17,9 +17,8 @@
 //! A *direct* block is outside the slabs: the upstream memory serves it, and [`State::direct`] has its upstream tag.
 //!
 //! The parts of this module each hold one decision: [`growth`] serves a request that no cache serves, and so decides when to allocate a slab;
-//! [`extent`] maps and moves memory;
-//! [`reclaim`] makes memory available that is free but out of reach; [`free`] takes blocks back; [`hygiene`] sets a block's contents; [`relocate`]
-//! moves blocks together; [`report`] reads the figures.
+//! [`extent`] maps and moves memory; [`reclaim`] makes memory available that is free but out of reach; [`free`] takes blocks back; [`hygiene`] sets a
+//! block's contents; [`relocate`] moves blocks together; [`report`] reads the figures.
 //!
 //! 1. Lock order: `caches`, `ended`, a cache's own lock, then a central list's lock or `state`. No lock is held during a call of foreign code: the
 //!    upstream memory, the backend, the clock, the callback. Each of them may use this pool, and may panic, except for the backend's queries.
@@ -194,6 +193,19 @@ impl State {
         let slab = self.slabs.get_mut(freed.slab as usize)?.as_mut()?;
         slab.last_use = slab.last_use.max(freed.since);
         (freed.is_empty && slab.last_use == UNDATED).then_some(freed.slab)
+    }
+
+    /// The number of the next slab.
+    fn next_slab(&self) -> u32 {
+        self.vacant.first().copied().unwrap_or(self.slabs.len() as u32)
+    }
+
+    /// Adds the [next](Self::next_slab) slab to the table; the heap has it already.
+    fn push_slab(&mut self, slab: Slab) {
+        match self.vacant.pop_first().and_then(|number| self.slabs.get_mut(number as usize)) {
+            Some(place) => *place = Some(slab),
+            None => self.slabs.push(Some(slab)),
+        }
     }
 
     /// Slabs, and handles of the extent.

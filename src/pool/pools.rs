@@ -179,7 +179,7 @@ impl Pools {
     pub fn batch_bytes(&self, requested: u64) -> Result<u64> {
         let limit = if self.config.pooling.enabled { self.config.pooling.max_bytes } else { u64::MAX };
         let free_bytes = self.backend().memory_info(self.ordinal())?.map(|info| info.free);
-        let extended = self.device.shared.obtainable(free_bytes.unwrap_or(u64::MAX));
+        let extended = self.device.here().map_or(0, |shared| shared.obtainable(free_bytes.unwrap_or(u64::MAX)));
         let (mut in_slabs, mut empty, mut empty_bytes) = (extended, Vec::new(), 0);
         for slab in self.device.snapshot() {
             let free = || slab.parts.iter().filter(|(.., state)| *state != PartState::Live);

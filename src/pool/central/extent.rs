@@ -174,6 +174,14 @@ impl State {
         Some(Block { ready: None, ..*block })
     }
 
+    /// A handle [taken out](Self::take_out) is free again, where it was.
+    fn put_back(&mut self, handle: TakenOut) {
+        if let Some(extent) = &mut self.extent {
+            extent.handles.insert(handle.offset, handle.block);
+        }
+        self.heap.put_back(handle.part);
+    }
+
     /// Takes those handles out of the heap that are still free as a whole.
     ///
     /// From the last handle to the first. So of a part that loses several, the front keeps the part's number: after each step, the part that `parts` has at an
@@ -202,7 +210,7 @@ impl State {
     }
 }
 
-/// A handle that is out of the heap, to be moved or freed.
+/// A handle that is out of the heap, to be moved or freed. It is [put back](State::put_back) otherwise.
 struct TakenOut {
     part: PartId,
     offset: u64,
@@ -256,20 +264,16 @@ impl<M: Memory> Extending<'_, M> {
     fn end(&mut self, state: &mut State) {
         // A request that was refused meanwhile may have missed the free memory of the claim and of handles that did not move.
         let is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
-        let State { heap, extent, .. } = state;
-        if let Some(extent) = extent {
+        if let Some(extent) = &mut state.extent {
             for Come { offset, block, last_use } in self.come.drain(..) {
                 extent.dates(offset, block.layout.size() as u64).fill(last_use);
                 extent.handles.insert(offset, block);
             }
-            for TakenOut { offset, block, .. } in &self.left {
-                extent.handles.insert(*offset, Block { ready: None, ..*block });
-            }
         }
-        self.left.drain(..).for_each(|handle| heap.put_back(handle.part));
-        self.gone.drain(..).for_each(|part| heap.abandon(part));
+        self.left.drain(..).for_each(|handle| state.put_back(handle));
+        self.gone.drain(..).for_each(|part| state.heap.abandon(part));
         if let Some(claim) = self.claim.take() {
-            heap.fill(claim, self.filled);
+            state.heap.fill(claim, self.filled);
         }
         if is_news {
             self.central.note_progress();
@@ -286,11 +290,11 @@ impl<M: Memory> Drop for Extending<'_, M> {
 }
 
 impl<M: Memory> Central<M> {
-    /// Extends the heap for a request, and takes the block of its class, else one of the requested bytes: moves whole free handles, and maps the rest. `None` without an address range, without room
-    /// within the limit or on the device, which sets `refusal`, and while a kernel forbids it.
+    /// Extends the heap for a request, and takes the block of its class, else one of the requested bytes: moves whole free handles, and maps the rest.
+    /// `None` without an address range, without room within the limit or on the device, which sets `refusal`, and while a kernel forbids it.
     pub(super) fn extend(&self, request: &Request, moves: Moves, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
         let Some(step) = self.granularity else { return Ok(None) };
-        let Some(range) = self.range(step)? else { return Ok(None) };
+        let Some(range) = self.range(step) else { return Ok(None) };
         let whole = Part { bytes: request.class_bytes, align: request.align };
         let short = Part { bytes: request.bytes.max(1), ..whole };
         for part in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
@@ -308,14 +312,14 @@ impl<M: Memory> Central<M> {
     }
 
     /// The reserved addresses. `None` if the backend has none after all.
-    fn range(&self, step: u64) -> Result<Option<AddressRange>> {
+    fn range(&self, step: u64) -> Option<AddressRange> {
         {
             let state = self.lock();
             if state.has_no_range {
-                return Ok(None);
+                return None;
             }
             if let Some(extent) = &state.extent {
-                return Ok(Some(extent.range.clone()));
+                return Some(extent.range.clone());
             }
         }
         let backend = self.memory.backend();
@@ -326,32 +330,25 @@ impl<M: Memory> Central<M> {
         let Ok(range) = backend.reserve(self.device, bytes) else {
             // Slabs, then; another attempt would cost each request a call.
             self.lock().has_no_range = true;
-            return Ok(None);
+            return None;
         };
         // The first thread's range serves all.
         let mut state = self.lock();
-        let State { heap, slabs, vacant, extent, .. } = &mut *state;
-        if let Some(extent) = extent {
-            return Ok(Some(extent.range.clone()));
+        if let Some(extent) = &state.extent {
+            return Some(extent.range.clone());
         }
-        let device_address = Some(range.address());
-        let block = Block { device_address, device: self.device, ..Block::empty(MemoryLocation::Device, 1) };
-        let number = vacant.first().map_or(slabs.len(), |&number| number as usize);
-        if !heap.add_range(number as u32, range.bytes(), Base::of(&block)) {
-            return Ok(None);
+        let block = Block { device_address: Some(range.address()), device: self.device, ..Block::empty(MemoryLocation::Device, 1) };
+        let slab = state.next_slab();
+        if !state.heap.add_range(slab, range.bytes(), Base::of(&block)) {
+            return None;
         }
-        let slab = Some(Slab { block, last_use: 0 });
-        match slabs.get_mut(number) {
-            Some(place) => *place = slab,
-            None => slabs.push(slab),
-        }
-        vacant.pop_first();
-        *extent = Some(Extent { slab: number as u32, range: range.clone(), handles: BTreeMap::new(), last_use: Vec::new() });
-        Ok(Some(range))
+        state.push_slab(Slab { block, last_use: 0 });
+        state.extent = Some(Extent { slab, range: range.clone(), handles: BTreeMap::new(), last_use: Vec::new() });
+        Some(range)
     }
 
-    /// Claims a place, and with `moves` the handles to be moved there. `None` without one, or if handles and the rest of the limit do not fill it: then the state is
-    /// as before.
+    /// Claims a place, and with `moves` the handles to be moved there. `None` without one, or if handles and the rest of the limit do not fill it: then
+    /// nothing has changed.
     ///
     /// Three budgets: `lacking` bytes that the request still needs, `room` for whole handles in the claim, and what the limit has `left` for new memory.
     fn claim(&self, part: Part, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
@@ -519,10 +516,10 @@ impl<M: Memory> Central<M> {
     }
 
     /// The bytes that the extent can give one request if the device has so many free: whole free handles, moved together, and new memory within the limit.
-    /// 0 without an extent, and while a kernel forbids moves. Flushes all caches.
+    /// 0 without an address range, and while a kernel forbids moves. Flushes all caches.
     pub(in crate::pool) fn obtainable(&self, on_device: u64) -> u64 {
         let Some(step) = self.granularity else { return 0 };
-        if !matches!(self.range(step), Ok(Some(_))) {
+        if self.range(step).is_none() {
             return 0;
         }
         self.flush_caches();
@@ -558,16 +555,13 @@ impl<M: Memory> Central<M> {
             state.take_out(free)
         };
         let mut bytes = 0;
-        each(taken, |TakenOut { part, offset, block, .. }| {
+        each(taken, |handle| {
             // A kernel that another thread has launched meanwhile.
-            if backend.defers_free(&block) {
-                let mut state = self.lock();
-                if let Some(extent) = &mut state.extent {
-                    extent.handles.insert(offset, block);
-                }
-                state.heap.put_back(part);
+            if backend.defers_free(&handle.block) {
+                self.lock().put_back(handle);
                 return;
             }
+            let TakenOut { part, block, .. } = handle;
             bytes += block.layout.size() as u64;
             both(|| self.free_slab(block, &Uses::NONE), |_| self.lock().heap.abandon(part));
         });

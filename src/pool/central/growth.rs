@@ -4,7 +4,7 @@
 //!
 //! | | way | cost; why not earlier |
 //! |---|---|---|
-//! | 1 | a free part of the heap, usually of the first list whose parts all suffice | one lock |
+//! | 1 | a free part of the heap, nearly the smallest that suffices | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
 //! | 3 | over an address range, flush all thread caches and central lists; a free part | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
 //! | 4 | grow: [extend](super::extent) the memory behind an address range; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: a shorter part would waste what growth can still provide |
@@ -368,17 +368,13 @@ impl<M: Memory> Central<M> {
         let base = Base::of(&block);
         let slab = Slab { block, last_use: 0 };
         let mut state = self.lock();
-        let number = state.vacant.first().map_or(state.slabs.len(), |&number| number as usize);
-        if !state.heap.add(number as u32, length, base) {
+        let number = state.next_slab();
+        if !state.heap.add(number, length, base) {
             drop(state);
             self.free_slab(slab.block, &Uses::NONE);
             return Ok(None);
         }
-        match state.slabs.get_mut(number) {
-            Some(place) => *place = Some(slab),
-            None => state.slabs.push(Some(slab)),
-        }
-        state.vacant.pop_first();
+        state.push_slab(slab);
         self.note_progress();
         Ok(self.take_from(&mut state, bytes, align))
     }
@@ -429,7 +425,7 @@ impl<M: Memory> Central<M> {
         Some(Reservation { bytes, sum, number, refusals: state.refusals, kept: 0, transit: InTransit(self) })
     }
 
-    /// Reserves slab space for all of `count` blocks, or for none: takes them all, and returns them to the heap.
+    /// Reserves memory for all of `count` blocks, or for none: takes them all, and returns them to the heap.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 1).ok());
         let class = layout.and_then(|layout| self.class_of(layout)).ok_or(Error::Size {

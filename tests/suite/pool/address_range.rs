@@ -177,6 +177,7 @@ fn a_device_without_room_for_a_granule_has_slabs() {
     let pool = builder(&backend).build().expect("a pool");
     let blocks = [3 * MIB, 100, MIB].map(|bytes| give(&pool, bytes));
     assert_eq!((calls(&backend, Verb::Map), pool.statistics().slabs), (0, 1), "no addresses");
+    assert_eq!(calls(&backend, Verb::Reserve), 1, "asked for once");
     drop(blocks);
     assert_eq!((pool.trim_to(0), mapped(&backend)), (32 * MIB, 0));
 }
