@@ -109,6 +109,8 @@ struct Counts {
     /// Calls of the upstream memory that succeeded.
     allocations: AtomicU64,
     frees: AtomicU64,
+    /// Handles of the extent that moved.
+    moves: AtomicU64,
 }
 
 #[derive(Default)]
@@ -165,6 +167,9 @@ impl State {
     /// Frees an entry into the heap, last used at `since`. May [defer](Heap::free_deferred). Returns the slab that it emptied, if the caller must date
     /// it.
     fn free(&mut self, entry: &Entry, since: u64) -> Option<u32> {
+        if let Some(extent) = &self.extent {
+            extent.fetch_date(entry);
+        }
         let freed = self.heap.free_deferred(Tag(entry.idle.tag).part()?, since)?;
         self.note_use(freed)
     }

@@ -10,9 +10,9 @@
 //!    are not free. The rest of a longer part returns to the lists.
 //! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken or absent. A slab whose first part is free and whole is
 //!    empty.
-//! 3. *Deferred*: in a table too large for the CPU caches, both cost a cache miss per neighbour. So a freed part waits in a short queue,
-//!    [`Deferred`], while its record and then those of its neighbours are prefetched. Until it leaves the queue it counts as taken. A caller that needs
-//!    exact figures, or finds nothing, first empties the queue.
+//! 3. *Deferred*: in a table too large for the CPU caches, a free costs a cache miss for each neighbour's record and for its place in its list. So a freed
+//!    part waits in a short queue, [`Deferred`], while its record, then its neighbours' and then their places are prefetched. Until it leaves the queue it
+//!    counts as taken. A caller that needs exact figures, or finds nothing, first empties the queue.
 //! 4. *Alignment* above one unit: a slab's address decides, see [`Base`]. A part of `size + align - 1` surely has an aligned place; else every free
 //!    part from the size on is tried.
 //!
@@ -370,12 +370,20 @@ impl Heap {
             return Some(self.coalesce(part, since));
         }
         self.fetch(part);
-        let Due { halfway, due } = self.deferred.pass(part, since);
-        if let Some(halfway) = halfway {
-            let Part { before, after, .. } = self.parts[halfway.index()];
-            [before, after].into_iter().flatten().for_each(|neighbour| self.fetch(neighbour));
-        }
+        let Due { halfway, near, due } = self.deferred.pass(part, since);
+        self.neighbours(halfway).for_each(|neighbour| self.fetch(neighbour));
+        self.neighbours(near).for_each(|neighbour| {
+            let Part { size, list_index, state, .. } = self.parts[neighbour.index()];
+            if state == State::Free {
+                self.lists.fetch(size, list_index);
+            }
+        });
         due.map(|(part, since)| self.coalesce(part, since))
+    }
+
+    fn neighbours(&self, part: Option<PartId>) -> impl Iterator<Item = PartId> + use<> {
+        let sides = part.map(|part| self.parts[part.index()]).map(|part| [part.before, part.after]);
+        sides.into_iter().flatten().flatten()
     }
 
     pub fn free_next_deferred(&mut self) -> Option<Freed> {
@@ -538,7 +546,7 @@ impl Heap {
     }
 
     pub fn largest(&self) -> u64 {
-        let longest = self.lists.last().iter().map(|part| self.parts[part.index()].size).max();
+        let longest = self.lists.last().iter().map(|listed| listed.size).max();
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
@@ -568,21 +576,24 @@ impl Heap {
 
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
-        let key = |part: &Part| (part.size, part.slab, part.offset);
-        let best = |parts: &[PartId]| {
-            let newest = parts.iter().rev().take(CANDIDATES).map(|part| (self.parts[part.index()], *part));
-            let fitting = newest.filter(|(part, _)| part.size >= size);
-            fitting.min_by_key(|(part, _)| key(part)).map(|(_, part)| part)
+        let address = |listed: &Listed| {
+            let Part { slab, offset, .. } = self.parts[listed.part.index()];
+            (slab, offset)
+        };
+        let best = |list: &[Listed]| {
+            let fitting = list.iter().rev().take(CANDIDATES).filter(|listed| listed.size >= size);
+            // A record is only read to decide between equal sizes: it is a cache miss.
+            fitting.min_by(|a, b| a.size.cmp(&b.size).then_with(|| address(a).cmp(&address(b)))).map(|listed| listed.part)
         };
         let own = self.lists.of(size);
         best(own)
             .or_else(|| best(self.lists.first(size)?))
-            .or_else(|| own.iter().copied().find(|part| self.parts[part.index()].size >= size))
+            .or_else(|| own.iter().find(|listed| listed.size >= size).map(|listed| listed.part))
     }
 
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure)?.last().copied());
+        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure)?.last().map(|listed| listed.part));
         sure.and_then(fits).or_else(|| self.lists.from(size).find_map(fits))
     }
 
@@ -706,14 +717,21 @@ const LISTS: usize = OCTAVES * STEPS;
 /// The free parts by size: 32 lists per octave, so that sizes in a list differ by at most 1/32.
 ///
 /// Two levels of bits find the first list that is not empty with two instructions each: `octaves` has a bit per octave with a part, `steps` a bit per
-/// list. A list is a vector of numbers: parts leave at the end, and a removal elsewhere moves the last part into the gap. Linked parts would touch the
-/// records of both neighbours, each a cache miss.
+/// list. A list is a vector of numbers and sizes: parts leave at the end, and a removal elsewhere moves the last part into the gap. Linked parts would touch
+/// the records of both neighbours, each a cache miss; with the sizes in the list, a search for the smallest part touches no record.
 ///
 /// INVARIANT: bit `step` of `steps[octave]` is set if and only if the list is not empty; bit `octave` of `octaves` if and only if its word is not 0.
 struct SizeLists {
-    parts: Vec<Vec<PartId>>,
+    parts: Vec<Vec<Listed>>,
     steps: [u32; OCTAVES],
     octaves: u64,
+}
+
+/// INVARIANT: `size` is that of the part's record.
+#[derive(Clone, Copy)]
+struct Listed {
+    part: PartId,
+    size: u32,
 }
 
 impl SizeLists {
@@ -725,7 +743,7 @@ impl SizeLists {
     fn add(&mut self, part: PartId, size: u32) -> u32 {
         let list = list_of(size);
         let place = self.parts[list].len() as u32;
-        self.parts[list].push(part);
+        self.parts[list].push(Listed { part, size });
         self.steps[list / STEPS] |= 1 << (list % STEPS);
         self.octaves |= 1 << (list / STEPS);
         place
@@ -741,12 +759,18 @@ impl SizeLists {
                 self.octaves &= !(1 << (list / STEPS));
             }
         }
-        self.parts[list].get(place as usize).copied()
+        self.parts[list].get(place as usize).map(|listed| listed.part)
+    }
+
+    fn fetch(&self, size: u32, place: u32) {
+        if let Some(listed) = self.parts[list_of(size)].get(place as usize) {
+            prefetch::<false>(core::ptr::from_ref(listed).cast());
+        }
     }
 
     /// The first list that is not empty and whose parts all suffice.
     #[inline(always)]
-    fn first(&self, size: u32) -> Option<&[PartId]> {
+    fn first(&self, size: u32) -> Option<&[Listed]> {
         let list = list_above(size)?;
         let (octave, step) = (list / STEPS, list % STEPS);
         let here = self.steps[octave] & (u32::MAX << step);
@@ -759,24 +783,33 @@ impl SizeLists {
     }
 
     /// A size's list, newest last.
-    fn of(&self, size: u32) -> &[PartId] {
+    fn of(&self, size: u32) -> &[Listed] {
         &self.parts[list_of(size)]
     }
 
     /// The parts from a size's list on.
     fn from(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
-        self.parts[list_of(size)..].iter().flat_map(|list| list.iter().rev().copied())
+        let (first, step) = (list_of(size) / STEPS, list_of(size) % STEPS);
+        let lists = (first..OCTAVES).flat_map(move |octave| {
+            let mut steps = self.steps[octave] & (u32::MAX << if octave == first { step } else { 0 });
+            core::iter::from_fn(move || {
+                let step = (steps != 0).then_some(steps.trailing_zeros() as usize)?;
+                steps &= steps - 1;
+                Some(octave * STEPS + step)
+            })
+        });
+        lists.flat_map(|list| self.parts[list].iter().rev().map(|listed| listed.part))
     }
 
     /// The parts of the last list that is not empty.
-    fn last(&self) -> &[PartId] {
+    fn last(&self) -> &[Listed] {
         let octave = self.octaves.checked_ilog2().map(|octave| octave as usize);
         let list = octave.and_then(|octave| Some(octave * STEPS + self.steps[octave].checked_ilog2()? as usize));
         list.map_or(&[], |list| &self.parts[list])
     }
 
     fn all(&self) -> impl Iterator<Item = PartId> + '_ {
-        self.parts.iter().flatten().copied()
+        self.parts.iter().flatten().map(|listed| listed.part)
     }
 }
 
@@ -798,7 +831,8 @@ const fn list_above(size: u32) -> Option<usize> {
 /// Later frees before a part coalesces.
 const OTHERS: usize = 8;
 
-/// A queue of freed parts that have not coalesced yet. A part's record is prefetched when it enters, its neighbours' records halfway.
+/// A queue of freed parts that have not coalesced yet. A part's record is prefetched when it enters, its neighbours' records halfway, and their places in their
+/// lists halfway from there.
 #[derive(Default)]
 struct Deferred {
     /// With the times of their last uses.
@@ -809,6 +843,8 @@ struct Deferred {
 struct Due {
     /// The part whose neighbours are prefetched now.
     halfway: Option<PartId>,
+    /// The part whose neighbours' places are prefetched now.
+    near: Option<PartId>,
     /// The part that coalesces now, with the time of its last use.
     due: Option<(PartId, u64)>,
 }
@@ -816,9 +852,10 @@ struct Due {
 impl Deferred {
     fn pass(&mut self, part: PartId, since: u64) -> Due {
         let due = self.parts[self.next % OTHERS].replace((part, since));
-        let halfway = self.parts[(self.next + OTHERS / 2) % OTHERS].map(|(part, _)| part);
+        let after = |frees: usize| self.parts[(self.next + frees) % OTHERS].map(|(part, _)| part);
+        let (halfway, near) = (after(OTHERS / 2), after(OTHERS / 4));
         self.next = (self.next + 1) % OTHERS;
-        Due { halfway, due }
+        Due { halfway, near, due }
     }
 
     fn take(&mut self) -> Option<(PartId, u64)> {

@@ -99,6 +99,7 @@ impl PinnedPool {
             reserved_peak: shared.reserved_peak + own.reserved_peak,
             slabs: shared.slabs + own.slabs,
             free_bytes: shared.free_bytes + own.free_bytes,
+            movable_bytes: shared.movable_bytes + own.movable_bytes,
             free_blocks: shared.free_blocks + own.free_blocks,
             largest_free: shared.largest_free.max(own.largest_free),
             cached_bytes: shared.cached_bytes + own.cached_bytes,
@@ -106,6 +107,7 @@ impl PinnedPool {
             pending: shared.pending + own.pending,
             memory_allocations: shared.memory_allocations + own.memory_allocations,
             memory_frees: shared.memory_frees + own.memory_frees,
+            memory_moves: shared.memory_moves + own.memory_moves,
         }
     }
 

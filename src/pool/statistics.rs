@@ -47,6 +47,8 @@ pub struct Statistics {
     pub slabs: u64,
     /// Free bytes of slabs and mapped memory, without [cached](Self::cached_bytes) blocks.
     pub free_bytes: u64,
+    /// Bytes of mapped blocks that are free as a whole: they serve a request together, wherever they are.
+    pub movable_bytes: u64,
     /// Contiguous free pieces; no two are adjacent.
     pub free_blocks: u64,
     /// Bytes of the largest free piece.
@@ -61,6 +63,8 @@ pub struct Statistics {
     pub memory_allocations: u64,
     /// Frees to the upstream memory.
     pub memory_frees: u64,
+    /// Mapped blocks that moved to other addresses.
+    pub memory_moves: u64,
 }
 
 impl Statistics {

@@ -41,8 +41,8 @@ macro_rules! object {
 
 fn figures(statistics: &Statistics) -> impl Display {
     fmt::from_fn(move |f| {
-        object!(f, statistics: hits misses returns live requested_bytes held_bytes reserved_bytes reserved_peak slabs free_bytes free_blocks
-            largest_free cached_bytes largest_cached pending memory_allocations memory_frees)
+        object!(f, statistics: hits misses returns live requested_bytes held_bytes reserved_bytes reserved_peak slabs free_bytes
+            movable_bytes free_blocks largest_free cached_bytes largest_cached pending memory_allocations memory_frees memory_moves)
     })
 }
 

@@ -73,7 +73,7 @@ fn every_figure_is_exported_under_its_own_name() {
     (of_pool.requested_bytes, of_pool.held_bytes, of_pool.reserved_bytes, of_pool.reserved_peak) = (105, 106, 107, 108);
     (of_pool.slabs, of_pool.free_bytes, of_pool.free_blocks, of_pool.largest_free) = (109, 110, 111, 112);
     (of_pool.cached_bytes, of_pool.largest_cached, of_pool.pending) = (113, 114, 115);
-    (of_pool.memory_allocations, of_pool.memory_frees) = (116, 117);
+    (of_pool.memory_allocations, of_pool.memory_frees, of_pool.memory_moves, of_pool.movable_bytes) = (116, 117, 118, 119);
     let figures = |first: i64| Figures { live: first, peak: first + 1, total: first as u64 + 2 };
     let scope = Scope { bytes: figures(201), blocks: figures(204), refused: 207 };
     let mut of_manager = manager::Statistics::default();

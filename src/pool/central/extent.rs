@@ -21,15 +21,17 @@
 //!
 //! # Map or move
 //!
-//! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But the hole that it takes away would have served later requests. On
-//! recorded allocations, moving always and moving only when nothing else is left both reserve more than this rule: move before mapping if the whole free
-//! handles are at least 1/64 of the mapped memory, and otherwise when the limit or the device refuses more.
+//! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But of the free part from which handles move, the ends stay behind,
+//! each shorter than a handle: they serve small requests only, while the part as a whole would have served one like that which left it. On recorded and
+//! generated allocations, moving always and moving only when nothing else is left both reserve more than this rule: before mapping, handles move from those free
+//! parts of which at most a [third](BEHIND) stays behind; from others, when the limit or the device refuses more.
 //!
 //! # The size of a handle
 //!
 //! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks,
-//! and at least 1/512 of the memory mapped so far, in handles of about 1/1024 of it, in whole granules. So rounding wastes less than a granule and 1/512, and
-//! 40 GiB in granules of 2 MiB are some 5000 handles.
+//! and at least 1/512 of the memory mapped so far. Its handles are about 1/4096 of that memory, or 1/16 of the growth if that is more, in whole granules: no
+//! growth maps more than 31. Rounding wastes less than a granule and 1/512. Recorded training of 40 GiB in granules of 2 MiB has 9500 handles. With handles
+//! twice as long, generated training reserves 0.4 % more: free parts between two of its blocks are too short to have a whole handle.
 //!
 //! # What a failure or panic leaves
 //!
@@ -43,6 +45,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::vec::Vec;
+
+use ringmem_layouts::ring::prefetch;
 
 use super::growth::{Refusal, Request, Reservation};
 use super::{Central, InTransit, Slab, State};
@@ -59,10 +63,11 @@ use crate::{Error, Result};
 const SPARE: u64 = 16;
 /// A growth maps at least this part of the mapped memory.
 const STEP: u64 = 512;
-/// A handle is about this part of the mapped memory.
-const HANDLES: u64 = 1024;
-/// Whole free handles that are at least this part of the mapped memory are many.
-const MANY: u64 = 64;
+/// A handle is about this part of the mapped memory, or of its growth, if that is more.
+const HANDLES: u64 = 4096;
+const PIECES: u64 = 16;
+/// Before memory is mapped, handles move from a free part if at most this part of it stays behind.
+const BEHIND: u64 = 3;
 
 pub(super) struct Extent {
     /// Its number in the heap.
@@ -70,6 +75,8 @@ pub(super) struct Extent {
     range: AddressRange,
     /// By offset. INVARIANT: the heap's parts with memory are exactly on these, but for memory on its way.
     handles: BTreeMap<u64, Block>,
+    /// The bytes of the longest handle so far.
+    longest: u64,
     /// By granule: the latest time of a use of a freed part there. [`UNDATED`] if one is unknown: then it ages from the next trim.
     last_use: Vec<u64>,
 }
@@ -78,8 +85,8 @@ pub(super) struct Extent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moves {
     None,
-    /// As many as the request needs, if there are [`MANY`].
-    Many,
+    /// As many as the request needs, of those that leave at most a [third](BEHIND) of their free part behind, if there are any.
+    Clean,
     /// As many as the request needs.
     All,
 }
@@ -121,6 +128,14 @@ impl Extent {
         }
     }
 
+    /// Prefetches the date of a block whose free may be [deferred](crate::pool::heap::Heap::free_deferred).
+    pub fn fetch_date(&self, entry: &Entry) {
+        let offset = entry.idle.device_address().map_or(0, |address| address.get().wrapping_sub(self.range.address().get()));
+        if let Some(date) = self.last_use.get((offset / self.range.granularity()) as usize) {
+            prefetch::<false>(core::ptr::from_ref(date).cast());
+        }
+    }
+
     fn dates(&mut self, offset: u64, size: u64) -> &mut [u64] {
         let step = self.range.granularity();
         let (from, to) = ((offset / step) as usize, (offset + size).div_ceil(step) as usize);
@@ -144,10 +159,16 @@ impl Extent {
 }
 
 impl State {
-    /// The whole free handles, smallest free part first, in each the last first.
-    fn free_handles(&self) -> Vec<FreeHandle> {
+    /// The whole free handles that may move, smallest free part first, in each the last first.
+    fn free_handles(&self, moves: Moves) -> Vec<FreeHandle> {
         let Some(extent) = &self.extent else { return Vec::new() };
-        let mut parts: Vec<_> = self.heap.free_from(extent.slab, extent.range.granularity()).collect();
+        let whole = |offset, size| extent.within(offset, size).map(|(_, block)| block.layout.size() as u64).sum::<u64>();
+        let may_move = |&(_, offset, size): &(PartId, u64, u64)| match moves {
+            Moves::None => false,
+            Moves::Clean => size - whole(offset, size) <= size / BEHIND,
+            Moves::All => true,
+        };
+        let mut parts: Vec<_> = self.heap.free_from(extent.slab, extent.range.granularity()).filter(may_move).collect();
         parts.sort_unstable_by_key(|&(_, offset, size)| (size, offset));
         let within = |&(_, offset, size): &(PartId, u64, u64)| {
             extent.within(offset, size).rev().map(|(offset, block)| FreeHandle {
@@ -266,7 +287,9 @@ impl<M: Memory> Extending<'_, M> {
         let is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
         if let Some(extent) = &mut state.extent {
             for Come { offset, block, last_use } in self.come.drain(..) {
-                extent.dates(offset, block.layout.size() as u64).fill(last_use);
+                let bytes = block.layout.size() as u64;
+                extent.longest = extent.longest.max(bytes);
+                extent.dates(offset, bytes).fill(last_use);
                 extent.handles.insert(offset, block);
             }
         }
@@ -343,7 +366,7 @@ impl<M: Memory> Central<M> {
             return None;
         }
         state.push_slab(Slab { block, last_use: 0 });
-        state.extent = Some(Extent { slab, range: range.clone(), handles: BTreeMap::new(), last_use: Vec::new() });
+        state.extent = Some(Extent { slab, range: range.clone(), handles: BTreeMap::new(), longest: 0, last_use: Vec::new() });
         Some(range)
     }
 
@@ -354,33 +377,34 @@ impl<M: Memory> Central<M> {
     fn claim(&self, part: Part, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
         let transit = self.start_transit();
         let mut state = self.lock_coalesced();
-        if moves == Moves::Many && state.movable() < (state.heap.total() / MANY).max(step) {
-            return None;
-        }
         let left = self.options.limit - state.reserved;
-        let moves = moves != Moves::None;
+        let has_moves = moves != Moves::None;
         let slack = match &state.extent {
             // New memory for later requests, too.
-            _ if !moves => (state.heap.total() / STEP).min(left),
+            _ if !has_moves => (state.heap.total() / STEP).min(left),
             // The last handle may be longer than what is lacking.
-            Some(extent) => extent.handles.values().map(|block| block.layout.size() as u64).max().unwrap_or(0),
+            Some(extent) => extent.longest,
             None => 0,
         };
-        let Some(claim) = state.heap.claim(part.bytes, part.align, step, |least| if moves { least + slack } else { slack }, is_last) else {
+        let Some(claim) = state.heap.claim(part.bytes, part.align, step, |least| if has_moves { least + slack } else { slack }, is_last)
+        else {
             state.refusals += 1;
             return None;
         };
         let (mut room, mut lacking) = (claim.size, claim.least);
         let mut chosen = Vec::new();
-        if moves {
-            for handle in state.free_handles() {
-                let bytes = handle.block.layout.size() as u64;
-                if lacking > 0 && bytes <= room {
-                    room -= bytes;
-                    lacking = lacking.saturating_sub(bytes);
-                    chosen.push(handle);
-                }
+        // Not those of the claim's own sides.
+        for handle in state.free_handles(moves) {
+            let bytes = handle.block.layout.size() as u64;
+            if lacking > 0 && bytes <= room {
+                room -= bytes;
+                lacking = lacking.saturating_sub(bytes);
+                chosen.push(handle);
             }
+        }
+        if moves == Moves::Clean && chosen.is_empty() {
+            state.heap.fill(claim, 0);
+            return None;
         }
         if lacking > left {
             state.heap.fill(claim, 0);
@@ -481,6 +505,7 @@ impl<M: Memory> Central<M> {
             }
             extending.gone.push(part);
             extending.came(block, last_use);
+            self.counts.moves.fetch_add(1, Relaxed);
             true
         })
     }
@@ -495,7 +520,8 @@ impl<M: Memory> Central<M> {
         refusal: &Cell<Refusal>,
     ) -> Result<bool> {
         let (step, wanted) = (range.granularity(), reservation.bytes);
-        let handle = ((self.lock().heap.total() + wanted) / HANDLES / step * step).max(step);
+        let handle = ((self.lock().heap.total() + wanted) / HANDLES).max(wanted / PIECES) / step * step;
+        let handle = handle.max(step);
         while reservation.kept < wanted {
             let (offset, bytes) = (extending.offset(), handle.min(wanted - reservation.kept));
             match Origin::unnamed(|| self.call_upstream(|memory| memory.backend().map(range, offset, bytes))) {
@@ -541,7 +567,7 @@ impl<M: Memory> Central<M> {
         }
         let taken = {
             let mut state = self.lock_coalesced();
-            let mut free = state.free_handles();
+            let mut free = state.free_handles(Moves::All);
             free.sort_unstable_by_key(|handle| (handle.last_use, Reverse(handle.offset)));
             let mut left = state.reserved;
             free.retain(|handle| {
@@ -590,6 +616,6 @@ impl<M: Memory> Central<M> {
 
     /// The time since which the longest unused whole free handle is unused.
     pub fn handles_idle_since(&self) -> Option<u64> {
-        self.lock_coalesced().free_handles().iter().map(|handle| handle.last_use).min()
+        self.lock_coalesced().free_handles(Moves::All).iter().map(|handle| handle.last_use).min()
     }
 }

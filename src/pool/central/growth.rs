@@ -309,7 +309,7 @@ impl<M: Memory> Central<M> {
     /// units. Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the
     /// request gets a direct block of its own length.
     fn grow(&self, request: &Request, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
-        for moves in [Moves::Many, Moves::None] {
+        for moves in [Moves::Clean, Moves::None] {
             if let Some(entry) = self.extend(request, moves, refusal)? {
                 return Ok(Some(entry));
             }

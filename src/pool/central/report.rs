@@ -70,6 +70,7 @@ impl<M: Memory> Central<M> {
             reserved_peak: state.peak.max(state.reserved),
             slabs: state.upstream_blocks() as u64,
             free_bytes: state.heap.free(),
+            movable_bytes: state.movable(),
             free_blocks: state.heap.free_parts(),
             largest_free: state.heap.largest(),
             cached_bytes,
@@ -77,6 +78,7 @@ impl<M: Memory> Central<M> {
             pending: state.pending.len() as u64,
             memory_allocations: self.counts.allocations.load(Relaxed),
             memory_frees: self.counts.frees.load(Relaxed),
+            memory_moves: self.counts.moves.load(Relaxed),
         }
     }
 

@@ -21,6 +21,8 @@ fn check(heap: &Heap, slabs: &[u64]) {
     let holes = holes(heap);
     assert_eq!((heap.free(), heap.free_parts()), (holes.values().sum::<u64>(), holes.len() as u64));
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
+    let mut listed = heap.lists.parts.iter().flatten();
+    assert!(listed.all(|listed| heap.parts[listed.part.index()].size == listed.size), "a list has another size than the record");
 }
 
 fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
@@ -357,6 +359,6 @@ fn a_request_takes_the_smallest_part_that_fits_at_the_lowest_address() {
     for (units, taken) in [(1002, 1), (1002, 4), (1002, 0), (1000, 3), (1015, 2)] {
         assert_eq!(heap.take(units * UNIT, 1).map(|taken| taken.offset), Some(parts[taken].offset), "{units}");
         // The rest is another list's.
-        heap.lists.of(1002).iter().for_each(|&part| assert!(heap.parts[part.index()].size >= 992));
+        heap.lists.of(1002).iter().for_each(|listed| assert!(listed.size >= 992));
     }
 }

@@ -140,7 +140,25 @@ fn many_whole_free_handles_move_before_memory_is_mapped() {
     let live = checkered(&pool, 8);
     let large = give(&pool, 5 * MIB);
     assert_eq!((mapped(&backend), calls(&backend, Verb::Remap)), (9 * MIB, 4 * MIB / GRANULE), "the rest is mapped");
+    assert_eq!(pool.statistics().memory_moves, 4 * MIB / GRANULE);
     drop((live, large));
+}
+
+#[test]
+fn handles_that_would_leave_much_of_a_free_part_behind_stay_while_there_is_other_memory() {
+    // The free part has one whole handle of its 2.5 MiB, or two.
+    for (before, moves) in [(5 * MIB / 4, 0), (2 * MIB, 2)] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).build().expect("a pool");
+        // 16 handles of 1 MiB.
+        drop(give(&pool, 16 * MIB));
+        let [first, freed, last] = [before, 5 * MIB / 2, 16 * MIB - before - 5 * MIB / 2].map(|bytes| give(&pool, bytes));
+        drop(freed);
+        assert_eq!((mapped(&backend), pool.statistics().movable_bytes), (16 * MIB, moves.max(1) * MIB));
+        let large = give(&pool, 11 * MIB / 4);
+        assert_eq!((calls(&backend, Verb::Remap), pool.statistics().memory_moves), (moves, moves));
+        drop((first, last, large));
+    }
 }
 
 #[test]
@@ -148,17 +166,19 @@ fn a_trim_frees_whole_free_handles_by_age() {
     let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(1000)));
     let clock = Arc::clone(&now);
     let pool = builder(&backend).clock(move || clock.load(Relaxed)).build().expect("a pool");
-    let [first, kept, second] = [2 * MIB, 100, 3 * MIB].map(|bytes| give(&pool, bytes));
-    drop(first);
+    // Too long for a cache, and in handles of one granule.
+    let long = MIB + GRANULE;
+    let [first, second, kept, third, fourth, fifth] = [long, long, 100, long, long, long].map(|bytes| give(&pool, bytes));
+    drop((first, second));
     now.store(2000, Relaxed);
-    drop(second);
+    drop((third, fourth, fifth));
     let age = Duration::from_nanos;
     assert_eq!(pool.trim_older_than(age(1001)), 0);
-    assert_eq!((pool.trim_older_than(age(1000)), mapped(&backend)), (2 * MIB, 3 * MIB + GRANULE));
+    assert_eq!((pool.trim_older_than(age(1000)), mapped(&backend)), (2 * long, 3 * long + GRANULE));
     now.store(2500, Relaxed);
     assert_eq!(pool.trim_older_than(age(501)), 0, "it was used later");
-    assert_eq!((pool.trim_to(2 * MIB), mapped(&backend)), (MIB + GRANULE, 2 * MIB), "no more than asked for");
-    assert_eq!((pool.trim_older_than(age(500)), mapped(&backend)), (2 * MIB - GRANULE, GRANULE), "the handle of a live block stays");
+    assert_eq!((pool.trim_to(2 * long), mapped(&backend)), (long + GRANULE, 2 * long), "no more than asked for");
+    assert_eq!((pool.trim_older_than(age(500)), mapped(&backend)), (2 * long - GRANULE, GRANULE), "the handle of a live block stays");
     drop(kept);
     assert_eq!((pool.trim_to(0), mapped(&backend)), (GRANULE, 0));
 }
