@@ -1,6 +1,7 @@
 //! `ringmem replay`: replays a trace of allocations on a configurable pool.
 //!
-//! 1. The trace runs twice, each time on a new backend: for the time, and for the figures, which are read at the peak and at the end.
+//! 1. The trace runs once for the time and the figures, which are read at the peak and at the end. It runs again, on a new backend, if refused requests moved the
+//!    peak, or if a file of the run is wanted, whose samples take time.
 //! 2. Nothing is queued on the streams, so no use is ever pending.
 //! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
 //! 4. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
@@ -10,7 +11,7 @@ mod report;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
@@ -107,21 +108,23 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         }
     }
     let trace = read(&mut source)?;
+    // If nothing is refused.
+    let mut expected = Tally::default();
+    for event in trace.events() {
+        expected.count(event, if matches!(event, Event::Free { .. }) { Outcome::Freed } else { Outcome::Allocated });
+    }
     let mut tally = Tally::default();
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
-    let rig = Rig::new(arguments, &trace)?;
-    let begun = Instant::now();
-    let outcomes = trace.replay(&rig.pool, &rig.streams)?;
-    let elapsed = begun.elapsed();
+    let (outcomes, mut seen, elapsed) = timed(arguments, &trace, expected.peak_after)?;
     for (event, outcome) in trace.events().iter().zip(outcomes) {
         tally.count(event, outcome);
     }
-    drop(rig);
-
-    bar.say("counted pass");
-    let seen = observe(arguments, &trace, tally.peak_after, &bar)?;
+    if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
+        bar.say("counted pass");
+        seen = observe(arguments, &trace, tally.peak_after, &bar)?;
+    }
     drop(bar);
     if let Some(path) = &arguments.snapshot {
         seen.snapshot.write(path).map_err(Failure::fact)?;
@@ -248,6 +251,36 @@ struct Seen {
     calls: Vec<Call>,
 }
 
+impl Seen {
+    fn read(&mut self, rig: &Rig, events: u64, peak_after: u64, last: u64) {
+        if events == peak_after {
+            self.peak = rig.pool.statistics();
+        }
+        if events == last {
+            self.end = rig.pool.statistics();
+            self.driver_allocations = rig.backend.counters().device_allocations.count;
+        }
+    }
+}
+
+/// Returns the outcomes, the figures, and the time without that of reading these.
+fn timed(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
+    let rig = Rig::new(arguments, trace)?;
+    let last = trace.events().len() as u64;
+    let (mut outcomes, mut seen, mut reading) = (Vec::with_capacity(trace.events().len()), Seen::default(), Duration::ZERO);
+    let begun = Instant::now();
+    trace.replay_with(&rig.pool, &rig.streams, |outcome| {
+        outcomes.push(outcome);
+        let events = outcomes.len() as u64;
+        if events == peak_after || events == last {
+            let begun = Instant::now();
+            seen.read(&rig, events, peak_after, last);
+            reading += begun.elapsed();
+        }
+    })?;
+    Ok((outcomes, seen, begun.elapsed().saturating_sub(reading)))
+}
+
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
     let rig = Rig::new(arguments, trace)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
@@ -256,13 +289,7 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> 
     let after = |_| {
         events += 1;
         bar.set(events);
-        if events == peak_after {
-            seen.peak = rig.pool.statistics();
-        }
-        if events == last {
-            seen.end = rig.pool.statistics();
-            seen.driver_allocations = rig.backend.counters().device_allocations.count;
-        }
+        seen.read(&rig, events, peak_after, last);
         let Some(log) = &log else { return };
         if events % stride == 0 {
             seen.snapshot.sample("replay", &rig.pool.statistics());

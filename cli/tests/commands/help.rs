@@ -138,8 +138,7 @@ fn help_is_coloured_only_on_a_colour_terminal() {
 #[cfg(target_os = "linux")]
 fn progress_is_shown_on_a_terminal_and_cleared() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/inference.trace");
-    for (arguments, text) in
-        [(&["demo", "--messages", "2000"][..], "of 2000 messages"), (&["replay", trace], "of 429 events, counted pass")]
+    for (arguments, text) in [(&["demo", "--messages", "2000"][..], "of 2000 messages"), (&["replay", trace], "of 429 events, timed pass")]
     {
         let mut pty = Pty::start(60, arguments.iter().copied());
         pty.until(text);
