@@ -5,6 +5,7 @@
 //!
 //! `docs/performance.md` explains the columns.
 
+mod best_fit;
 mod growth;
 mod instructions;
 mod table;
@@ -12,9 +13,11 @@ mod threads;
 
 use std::time::{Duration, Instant};
 
+pub use best_fit::{BestFit, Extent};
 pub use growth::{Growth, Line, MOST_COUNTED, Work, grow};
 pub use instructions::count;
 use table::Row;
+pub use table::print_row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};
 
 /// Command-line options.

@@ -78,3 +78,16 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
         }
     }
 }
+
+/// Prints median, lowest and highest of one figure, as JSON or as a line of text.
+pub fn print_row(bench: &str, is_json: bool, workload: &str, subject: &str, unit: &str, source: &str, [median, low, high]: [f64; 3]) {
+    if is_json {
+        let object = json!({
+            "bench": bench, "workload": workload, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
+            "limit": null, "source": source, "class": "",
+        });
+        println!("{object}");
+    } else {
+        println!("{workload:22} {subject:30} {median:12.4} {low:12.4} {high:12.4} {unit} {source}");
+    }
+}

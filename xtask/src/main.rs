@@ -61,7 +61,8 @@ cargo xtask COMMAND
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, `doc-kernels` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
-  RINGMEM_PTXAS                  the assembler for `ptxas`, before PATH and Python's site-packages";
+  RINGMEM_PTXAS                  the assembler for `ptxas`, before PATH and Python's site-packages
+  RINGMEM_TRACES                 a folder of recorded traces for `report` and its bench `fit`, as an absolute path";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

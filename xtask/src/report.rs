@@ -5,6 +5,7 @@
 //! 3. A failed bench has no rows; the documents and the error name it. The others are kept.
 
 mod chart;
+mod fit;
 mod page;
 mod scale;
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{Failure, answer, read, root, write};
 
-const BENCHES: [&str; 7] = ["rings", "messages", "memory", "manager", "movement", "scale", "instructions"];
+const BENCHES: [&str; 8] = ["rings", "messages", "memory", "fit", "manager", "movement", "scale", "instructions"];
 
 /// The README's table is between these lines.
 const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask report` -->", "<!-- end of figures -->"];
@@ -63,6 +64,11 @@ impl Row {
 
     pub fn is_ours(&self) -> bool {
         self.subject.starts_with("ringmem")
+    }
+
+    /// A time or a count beside those of competitors, of which less is better.
+    pub fn is_compared(&self) -> bool {
+        self.is_ours() && self.size.is_none() && self.bench != fit::BENCH
     }
 
     /// Its median over another's; 1 for equal ones, also for two zeros.

@@ -13,7 +13,7 @@ const MOST: f64 = 16.0;
 /// Returns as SVG, on a logarithmic axis, our fastest row of each workload and class over the best competitor's; `None` without ratios.
 pub fn ratios(results: &Results, bench: &str) -> Option<String> {
     let mut bars: Vec<(String, f64)> = Vec::new();
-    for row in results.rows.iter().filter(|row| row.bench == bench && row.is_ours()) {
+    for row in results.rows.iter().filter(|row| row.bench == bench && row.is_compared()) {
         let Some(best) = results.best(row) else { continue };
         let Row { workload, class, .. } = row;
         let (name, ratio) = (format!("{workload} {class}"), row.over(best));

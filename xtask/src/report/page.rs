@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use super::{Results, Row, number, scale};
+use super::{Results, Row, fit, number, scale};
 use crate::Failure;
 
 /// Two timings within this factor are level.
@@ -100,8 +100,7 @@ pub fn page(all: &[Results], benches: &[&str]) -> String {
         let others: Vec<String> = others.iter().map(of_run).collect();
         let _ = write!(text, "Other ratios in brackets: {}.\n\n", others.join(" and "));
     }
-    let is_compared = |row: &&Row| row.is_ours() && row.size.is_none();
-    let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(is_compared).map(|row| (row, results.best(row))).collect();
+    let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(|row| row.is_compared()).map(|row| (row, results.best(row))).collect();
     let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.over(best));
     let losses = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).count();
     let compared = ours.iter().filter(|pair| ratio(pair).is_some()).count();
@@ -109,10 +108,15 @@ pub fn page(all: &[Results], benches: &[&str]) -> String {
     for bench in benches {
         let mut of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
         let is_growth = results.rows.iter().any(|row| row.bench == *bench && row.size.is_some());
-        if of_bench.is_empty() && !is_growth {
+        let is_fit = *bench == fit::BENCH && results.rows.iter().any(|row| row.bench == *bench);
+        if of_bench.is_empty() && !is_growth && !is_fit {
             continue;
         }
         let _ = write!(text, "\n## {bench}\n\n");
+        if is_fit {
+            fit::section(&mut text, results);
+            continue;
+        }
         if is_growth {
             scale::section(&mut text, results);
             continue;

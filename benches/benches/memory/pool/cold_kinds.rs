@@ -1,20 +1,19 @@
 //! Heaps over numbers; others are behind a mutex, because a pool is shared.
 
 use std::alloc::Layout;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use offset_allocator::{Allocation, Allocator};
 use ringmem::Error;
+use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, Block, DeviceAddress, MemoryLocation, Uses};
-use ringmem::memory::{DeviceOnly, Memory};
+use ringmem::memory::{Device, DeviceOnly, Memory};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
+use ringmem_benches::{BestFit, Extent};
 
 pub const UNIT: u64 = 256;
-
-pub type Extent = (u64, u64);
 
 pub trait Heap: Send + Sync + 'static {
     type Part: Send;
@@ -48,9 +47,10 @@ unsafe impl Memory for Numbers {
     }
 }
 
-pub struct Ours(Pool<Numbers>);
+/// One slab, and blocks as long as requested.
+pub struct Exact(Pool<Numbers>);
 
-impl Heap for Ours {
+impl Heap for Exact {
     type Part = Block;
     fn new(bytes: u64, _: usize) -> Self {
         let memory = Numbers { backend: crate::host::backend(), next: AtomicU64::new(1 << 40) };
@@ -58,20 +58,56 @@ impl Heap for Ours {
     }
     #[inline]
     fn take(&self, bytes: u64) -> Option<Block> {
-        match self.0.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
-            Ok(block) => Some(block),
-            Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
-            Err(error) => panic!("{error}"),
-        }
+        take(&self.0, bytes)
     }
     fn extent(part: &Block) -> Extent {
-        (part.device_address.map_or(0, DeviceAddress::get), part.layout.size() as u64)
+        extent(part)
     }
     #[inline]
     fn give(&self, part: Block) {
-        // SAFETY: of this pool, freed once, unused.
-        unsafe { self.0.free(&part, &Uses::NONE) }.expect("ours");
+        give(&self.0, &part);
     }
+}
+
+/// The default: memory mapped behind one address range.
+pub struct Mapped(Pool<Device>);
+
+impl Heap for Mapped {
+    type Part = Block;
+    fn new(bytes: u64, _: usize) -> Self {
+        let backend = HostBackend::builder().device_memory(bytes).poison(false).build().expect("a backend");
+        Self(Pool::builder(Device::new(&backend, 0)).limit(bytes).build().expect("a pool"))
+    }
+    #[inline]
+    fn take(&self, bytes: u64) -> Option<Block> {
+        take(&self.0, bytes)
+    }
+    fn extent(part: &Block) -> Extent {
+        extent(part)
+    }
+    #[inline]
+    fn give(&self, part: Block) {
+        give(&self.0, &part);
+    }
+}
+
+#[inline]
+fn take<M: Memory>(pool: &Pool<M>, bytes: u64) -> Option<Block> {
+    match pool.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
+        Ok(block) => Some(block),
+        Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn extent(part: &Block) -> Extent {
+    (part.device_address.map_or(0, DeviceAddress::get), part.layout.size() as u64)
+}
+
+#[inline]
+fn give<M: Memory>(pool: &Pool<M>, part: &Block) {
+    // SAFETY: of this pool, freed once, unused.
+    unsafe { pool.free(part, &Uses::NONE) }.expect("ours");
 }
 
 pub struct Nothing(AtomicU64);
@@ -114,58 +150,29 @@ impl Heap for Offset {
     }
 }
 
-#[derive(Default)]
-pub struct BestFit(Mutex<Trees>);
+pub struct Tree(Mutex<BestFit>);
 
-#[derive(Default)]
-struct Trees {
-    by_length: BTreeSet<Extent>,
-    by_offset: BTreeMap<u64, u64>,
-}
-
-impl Trees {
-    fn add(&mut self, (offset, length): Extent) {
-        self.by_length.insert((length, offset));
-        self.by_offset.insert(offset, length);
-    }
-    fn remove(&mut self, (offset, length): Extent) {
-        self.by_length.remove(&(length, offset));
-        self.by_offset.remove(&offset);
-    }
-}
-
-impl Heap for BestFit {
+impl Heap for Tree {
     type Part = Extent;
     fn new(bytes: u64, _: usize) -> Self {
-        let mut trees = Trees::default();
-        trees.add((0, bytes));
-        Self(Mutex::new(trees))
+        let mut free = BestFit::default();
+        free.add((0, bytes));
+        Self(Mutex::new(free))
     }
     fn take(&self, bytes: u64) -> Option<Extent> {
         let bytes = bytes.next_multiple_of(UNIT);
-        let mut trees = self.0.lock().expect("no panic");
-        let &(length, offset) = trees.by_length.range((bytes, 0)..).next()?;
-        trees.remove((offset, length));
+        let mut free = self.0.lock().expect("no panic");
+        let (offset, length) = free.take(bytes)?;
         if length > bytes {
-            trees.add((offset + bytes, length - bytes));
+            free.add((offset + bytes, length - bytes));
         }
         Some((offset, bytes))
     }
     fn extent(part: &Extent) -> Extent {
         *part
     }
-    fn give(&self, (mut offset, mut bytes): Extent) {
-        let mut trees = self.0.lock().expect("no panic");
-        let before = trees.by_offset.range(..offset).next_back().map(|(&offset, &bytes)| (offset, bytes));
-        if let Some(before) = before.filter(|before| before.0 + before.1 == offset) {
-            trees.remove(before);
-            (offset, bytes) = (before.0, before.1 + bytes);
-        }
-        if let Some(&after) = trees.by_offset.get(&(offset + bytes)) {
-            trees.remove((offset + bytes, after));
-            bytes += after;
-        }
-        trees.add((offset, bytes));
+    fn give(&self, part: Extent) {
+        self.0.lock().expect("no panic").give(part);
     }
 }
 
