@@ -114,24 +114,6 @@ impl HostBackend {
         self.inner.ranges.options(block)
     }
 
-    /// Returns address and bytes of each live block in any memory, in the order of addresses: the device address, or the host's without one.
-    ///
-    /// ```
-    /// use ringmem::backend::host::HostBackend;
-    /// use ringmem::memory::{Device, GpuBuffer};
-    ///
-    /// let backend = HostBackend::builder().build()?;
-    /// let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 100)?;
-    /// let address = buffer.device_address().map_or(0, |address| address.get());
-    /// assert_eq!(backend.live_blocks(), [(address, 400)]);
-    /// # Ok::<(), ringmem::Error>(())
-    /// ```
-    #[must_use]
-    pub fn live_blocks(&self) -> Vec<(u64, u64)> {
-        let listed = self.inner.ranges.read();
-        listed.0.iter().filter(|(_, range)| !range.is_dead).map(|(&address, range)| (address, range.bytes())).collect()
-    }
-
     /// Returns the device memory of allocations and resident pages.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! A pool compared with a list of intervals.
 //!
 //! Over an address range, a refusal is checked against the promise that whole free handles, moved together, with what limit and device have left, do not
-//! suffice: the backend tells which handles there are, and the intervals which of them are free.
+//! suffice. In so small a pool each handle is one granule, so the intervals tell which are free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -163,11 +163,9 @@ impl Shadow {
             Some(classes) if bytes <= 1 << 20 => classes.class_of(bytes).and_then(|class| classes.size_of(class + 1)).unwrap_or(bytes),
             _ => bytes.next_multiple_of(256),
         };
-        let used: BTreeMap<u64, u64> = self.intervals.iter().map(|(&start, &end)| (start, start + held(end - start))).collect();
-        let is_free = |&(start, bytes): &(u64, u64)| used.range(..start + bytes).next_back().is_none_or(|(_, &end)| end <= start);
-        let handles = self.backend.live_blocks();
-        assert_eq!(handles.iter().map(|(_, bytes)| bytes).sum::<u64>(), mapped, "no slab, and no free that is due");
-        let whole: u64 = handles.iter().filter(|handle| is_free(handle)).map(|(_, bytes)| bytes).sum();
+        let granules = |(&start, &end): (&u64, &u64)| start / GRANULE..(start + held(end - start)).div_ceil(GRANULE);
+        let used: BTreeSet<u64> = self.intervals.iter().flat_map(granules).collect();
+        let whole = (mapped / GRANULE).saturating_sub(used.len() as u64) * GRANULE;
         let left = (LIMIT.min(self.device_memory) - mapped) / GRANULE * GRANULE;
         assert!(requested > whole + left, "{requested} bytes refused, {whole} in whole free handles, {left} to be mapped");
         assert!(if self.classes.is_none() { movable == whole } else { movable >= whole }, "{movable} of {whole}");
