@@ -117,13 +117,18 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
-    let (outcomes, mut seen, elapsed) = timed(arguments, &trace, expected.peak_after)?;
+    let rig = Rig::new(arguments, &trace)?;
+    let (outcomes, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after)?;
     for (event, outcome) in trace.events().iter().zip(outcomes) {
         tally.count(event, outcome);
     }
     if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
+        drop(rig);
         bar.say("counted pass");
         seen = observe(arguments, &trace, tally.peak_after, &bar)?;
+    } else {
+        // The program ends soon: to free each mapped block first would take it half as long as the replay.
+        core::mem::forget(rig);
     }
     drop(bar);
     if let Some(path) = &arguments.snapshot {
@@ -216,7 +221,8 @@ impl Tally {
                 // A request that failed in the trace does not count: it is freed at once.
                 if let Event::Alloc { block, size, .. } = *event {
                     self.sizes.insert(block, size);
-                    self.live += size;
+                    // Sizes that no run is given may exceed 64 bits together: then their peak is wrong, and a second pass follows.
+                    self.live = self.live.wrapping_add(size);
                 }
             }
             Outcome::Refused(error) => {
@@ -230,7 +236,7 @@ impl Tally {
                 self.freed += 1;
                 self.failed += u64::from(matches!(outcome, Outcome::FreeFailed(_)));
                 if let Event::Free { block, .. } = event {
-                    self.live -= self.sizes.remove(block).unwrap_or(0);
+                    self.live = self.live.wrapping_sub(self.sizes.remove(block).unwrap_or(0));
                 }
             }
             Outcome::NotLive => self.not_live += u64::from(!matches!(event, Event::Free { block, .. } if self.missing.remove(block))),
@@ -264,8 +270,7 @@ impl Seen {
 }
 
 /// Returns the outcomes, the figures, and the time without that of reading these.
-fn timed(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
-    let rig = Rig::new(arguments, trace)?;
+fn timed(rig: &Rig, trace: &Trace, peak_after: u64) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
     let last = trace.events().len() as u64;
     let (mut outcomes, mut seen, mut reading) = (Vec::with_capacity(trace.events().len()), Seen::default(), Duration::ZERO);
     let begun = Instant::now();
@@ -274,14 +279,11 @@ fn timed(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<(Vec<O
         let events = outcomes.len() as u64;
         if events == peak_after || events == last {
             let begun = Instant::now();
-            seen.read(&rig, events, peak_after, last);
+            seen.read(rig, events, peak_after, last);
             reading += begun.elapsed();
         }
     })?;
-    let elapsed = begun.elapsed().saturating_sub(reading);
-    // The program ends soon: to free each mapped block first would take it half as long as the replay.
-    core::mem::forget(rig);
-    Ok((outcomes, seen, elapsed))
+    Ok((outcomes, seen, begun.elapsed().saturating_sub(reading)))
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {

@@ -144,6 +144,13 @@ fn failed_allocations_are_counted_and_the_first_is_named() {
 }
 
 #[test]
+fn sizes_that_exceed_64_bits_together_are_refused_and_the_rest_is_counted() {
+    let object = replay("alloc 0 18446744073709551615 256\nalloc 1 1 256\nalloc 2 4096 256\nfree 0\n", &[]);
+    assert_eq!((number(&object, "refused"), number(&object, "allocations"), number(&object, "requested_peak")), (1, 2, 4097));
+    assert_eq!(number(&object, "held_at_peak"), 4352);
+}
+
+#[test]
 fn fragmentation_is_reported_at_the_peak_and_the_end() {
     let mut trace = String::new();
     (0..8).for_each(|block| writeln!(trace, "alloc {block} 1048576 256").expect("room"));

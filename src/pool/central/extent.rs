@@ -161,7 +161,7 @@ impl Extent {
 impl State {
     /// The whole free handles that may move, smallest free part first, in each the last first.
     fn free_handles(&self, moves: Moves) -> Vec<FreeHandle> {
-        let Some(extent) = &self.extent else { return Vec::new() };
+        let Some(extent) = self.extent.as_ref().filter(|_| moves != Moves::None) else { return Vec::new() };
         let whole = |offset, size| extent.within(offset, size).map(|(_, block)| block.layout.size() as u64).sum::<u64>();
         let may_move = |&(_, offset, size): &(PartId, u64, u64)| match moves {
             Moves::None => false,

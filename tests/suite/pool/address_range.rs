@@ -148,7 +148,7 @@ fn many_whole_free_handles_move_before_memory_is_mapped() {
 fn handles_that_would_leave_much_of_a_free_part_behind_stay_while_there_is_other_memory() {
     // The free part has one whole handle of its 2.5 MiB, or two.
     for (before, moves) in [(5 * MIB / 4, 0), (2 * MIB, 2)] {
-        let untouched = HostBackend::builder().device_memory(8192 * MIB).mapping_granularity(Some(4 * KIB)).poison(false);
+        let untouched = HostBackend::builder().device_memory(8192 * MIB).mapping_granularity(Some(GRANULE)).poison(false);
         let backend = Clean::build(untouched.faults(Faults::new()));
         let pool = builder(&backend).limit(8192 * MIB).build().expect("a pool");
         // Handles of 1 MiB.
