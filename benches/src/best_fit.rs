@@ -13,6 +13,28 @@ pub struct BestFit {
 }
 
 impl BestFit {
+    /// One free extent, from offset 0 on.
+    #[must_use]
+    pub fn of(length: u64) -> Self {
+        let mut free = Self::default();
+        free.add((0, length));
+        free
+    }
+
+    /// Takes `length` from the beginning of the shortest extent that suffices, of equal ones the first; returns the offset.
+    pub fn carve(&mut self, length: u64) -> Option<u64> {
+        let (offset, found) = self.take(length)?;
+        self.give_rest(offset + length, found - length);
+        Some(offset)
+    }
+
+    /// Frees what a caller of [`take`](Self::take) does not need.
+    pub fn give_rest(&mut self, offset: u64, length: u64) {
+        if length > 0 {
+            self.add((offset, length));
+        }
+    }
+
     /// Takes the shortest extent of at least `length`, of equal ones the first. Its caller returns what it does not need.
     pub fn take(&mut self, length: u64) -> Option<Extent> {
         let &(found, offset) = self.by_length.range((length, 0)..).next()?;

@@ -8,10 +8,8 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::instructions::{COUNTED, under_callgrind};
-use crate::table::Row;
+use crate::table::{self, Row};
 use crate::{Wanted, messages_for, pin};
 
 /// Performs about this many operations at one size; returns nanoseconds per operation.
@@ -159,11 +157,9 @@ fn growth_above_log(counts: &[(u64, Row)]) -> Option<String> {
 fn print(bench: &str, is_json: bool, quantity: &str, line: &Line, unit: &str, rows: &[(u64, Row)]) {
     let figures = rows.iter().map(|(size, row)| (size, row.figures()));
     if is_json {
-        for (size, [median, low, high]) in figures {
-            let object = json!({
-                "bench": bench, "workload": quantity, "subject": line.subject, "unit": unit, "median": median, "low": low, "high": high,
-                "limit": null, "source": "host", "class": "", "size": size, "reason": line.reason,
-            });
+        for (size, figures) in figures {
+            let mut object = table::object(bench, quantity, line.subject, unit, "host", figures);
+            (object["size"], object["reason"]) = ((*size).into(), line.reason.into());
             println!("{object}");
         }
     } else if !rows.is_empty() {

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Workload;
 
@@ -79,15 +79,20 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
     }
 }
 
-/// Prints median, lowest and highest of one figure, as JSON or as a line of text.
-pub fn print_row(bench: &str, is_json: bool, workload: &str, subject: &str, unit: &str, source: &str, [median, low, high]: [f64; 3]) {
+pub(crate) fn object(bench: &str, workload: &str, subject: &str, unit: &str, source: &str, [median, low, high]: [f64; 3]) -> Value {
+    json!({
+        "bench": bench, "workload": workload, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
+        "limit": null, "source": source, "class": "",
+    })
+}
+
+/// Prints median, lowest and highest of samples, at least one, as JSON or as a line of text.
+pub fn print_row(bench: &str, is_json: bool, workload: &str, subject: &str, unit: &str, source: &str, samples: Vec<f64>) {
+    let Some(figures) = Row::of(samples).map(|row| row.figures()) else { return };
     if is_json {
-        let object = json!({
-            "bench": bench, "workload": workload, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
-            "limit": null, "source": source, "class": "",
-        });
-        println!("{object}");
+        println!("{}", object(bench, workload, subject, unit, source, figures));
     } else {
+        let [median, low, high] = figures;
         println!("{workload:22} {subject:30} {median:12.4} {low:12.4} {high:12.4} {unit} {source}");
     }
 }

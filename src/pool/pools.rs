@@ -190,7 +190,7 @@ impl Pools {
                 empty_bytes += slab.bytes;
             }
         }
-        let reserved = self.device.statistics().reserved_bytes;
+        let reserved = self.device.here().map_or(0, |shared| shared.reserved());
         let within = limit.saturating_sub(reserved.saturating_sub(empty_bytes));
         let on_device = free_bytes.map_or(u64::MAX, |free| free.saturating_add(empty_bytes));
         let in_a_row = self.backend().largest_free(self.ordinal(), &empty).unwrap_or(u64::MAX);

@@ -67,11 +67,6 @@ fn recorded() -> Result<Vec<Operations>, String> {
     paths.iter().map(|path| traces::recorded(path)).collect()
 }
 
-fn median(mut samples: Vec<f64>) -> [f64; 3] {
-    samples.sort_by(f64::total_cmp);
-    [samples[samples.len() / 2], samples[0], samples[samples.len() - 1]]
-}
-
 fn main() -> Result<(), String> {
     let wanted = Wanted::from_args();
     pin(0);
@@ -86,12 +81,13 @@ fn main() -> Result<(), String> {
             }
         }
         for ((name, source, _), samples) in SUBJECTS.iter().zip(samples) {
-            let figures = |of: fn(&Replayed) -> f64| median(samples.iter().map(of).collect());
-            let row = |unit, figures| print_row("fit", wanted.json, &operations.name, name, unit, source, figures);
-            row("reserved/live", figures(|replayed| replayed.reserved));
-            row("calls", figures(|replayed| replayed.calls));
+            let row = |unit, of: fn(&Replayed) -> f64| {
+                print_row("fit", wanted.json, &operations.name, name, unit, source, samples.iter().map(of).collect());
+            };
+            row("reserved/live", |replayed| replayed.reserved);
+            row("calls", |replayed| replayed.calls);
             if *source == HOST {
-                row("ns/call", figures(|replayed| replayed.nanos));
+                row("ns/call", |replayed| replayed.nanos);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Subject for Ours {
     }
 }
 
-/// One arena, and the end of its last block so far: the smallest arena that would have sufficed.
+/// One arena without an end; reserved is what lies below the highest end of a block so far.
 pub struct Offset {
     allocator: Allocator,
     peak: u64,
@@ -96,7 +96,7 @@ impl Subject for Offset {
     }
 }
 
-/// RMM's pool: best fit over one arena, in units of 256 bytes. The arena is the smallest that would have sufficed; a program must know its size.
+/// RMM's pool: best fit over one arena, in units of 256 bytes. The arena counts as that of [`Offset`]; a program must know its size.
 pub struct Rmm {
     free: BestFit,
     peak: u64,
@@ -104,9 +104,7 @@ pub struct Rmm {
 
 impl Rmm {
     pub fn new() -> Self {
-        let mut free = BestFit::default();
-        free.add((0, SPACE));
-        Self { free, peak: 0 }
+        Self { free: BestFit::of(SPACE), peak: 0 }
     }
 }
 
@@ -114,10 +112,7 @@ impl Subject for Rmm {
     type Block = Extent;
     fn take(&mut self, bytes: u64) -> Extent {
         let bytes = bytes.next_multiple_of(UNIT);
-        let (offset, length) = self.free.take(bytes).expect("memory for every trace");
-        if length > bytes {
-            self.free.add((offset + bytes, length - bytes));
-        }
+        let offset = self.free.carve(bytes).expect("memory for every trace");
         self.peak = self.peak.max(offset + bytes);
         (offset, bytes)
     }
@@ -204,25 +199,14 @@ impl Range {
     fn take(&mut self, bytes: u64, step: u64) -> Extent {
         // The free end counts as long as it can become: it is the last choice.
         let tail = self.free.last().filter(|(offset, length)| offset + length == self.end).unwrap_or((self.end, 0));
-        if tail.1 > 0 {
-            self.free.remove(tail);
+        self.free.remove(tail);
+        if let Some(offset) = self.free.carve(bytes) {
+            self.free.give_rest(tail.0, tail.1);
+            return (offset, bytes);
         }
-        let (offset, length) = match self.free.take(bytes) {
-            Some(found) => {
-                if tail.1 > 0 {
-                    self.free.add(tail);
-                }
-                found
-            }
-            None => {
-                self.end += bytes.saturating_sub(tail.1).next_multiple_of(step);
-                (tail.0, self.end - tail.0)
-            }
-        };
-        if length > bytes {
-            self.free.add((offset + bytes, length - bytes));
-        }
-        (offset, bytes)
+        self.end += bytes.saturating_sub(tail.1).next_multiple_of(step);
+        self.free.give_rest(tail.0 + bytes, self.end - tail.0 - bytes);
+        (tail.0, bytes)
     }
 }
 

@@ -55,7 +55,7 @@ impl Operations {
     }
 }
 
-/// A recorded trace. Requests that it refused, and frees of blocks that are not live, are left out.
+/// A recorded trace, without its streams and alignments. Requests that it refused, and frees of blocks that are not live, are left out.
 pub fn recorded(path: &Path) -> Result<Operations, String> {
     let fact = |fact: &dyn std::fmt::Display| format!("{}: {fact}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fact(&error))?;
@@ -169,7 +169,7 @@ fn transformer(name: &str, steps: &Steps) -> Operations {
     to
 }
 
-/// A server of a language model: up to 32 requests at a time, and two caches a layer for each, which grow by 16 tokens at a time.
+/// A server of a language model: some ten requests at a time, and two caches a layer for each, which grow by 16 tokens at a time.
 fn inference() -> Operations {
     const LAYERS: u64 = 16;
     const TOKEN: u64 = 2 * 1024;
@@ -180,7 +180,7 @@ fn inference() -> Operations {
     // Tokens, tokens at the end, blocks.
     let mut requests: Vec<(u64, u64, Vec<usize>)> = Vec::new();
     for _ in 0..400 {
-        if requests.len() < 32 && random.below(4) == 0 {
+        if random.below(4) == 0 {
             let prompt = 64 + random.below(1500);
             let workspace = to.take(prompt * TOKEN * 4);
             let caches = (0..2 * LAYERS).map(|_| to.take(prompt * TOKEN)).collect();
@@ -201,7 +201,7 @@ fn inference() -> Operations {
     to
 }
 
-/// A simulation of about 10^6 nodes whose number varies: each change copies 14 arrays to new ones.
+/// A simulation of 10^6 nodes at first, whose number varies up to 4 * 10^6: each change copies 14 arrays to new ones.
 fn resizing() -> Operations {
     const BYTES_PER_NODE: [u64; 14] = [4, 4, 8, 12, 12, 12, 16, 16, 32, 48, 64, 96, 128, 1];
     let (mut to, mut random) = (Operations::new("resizing"), Random(3));

@@ -87,6 +87,8 @@ const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 24;
 /// Most samples of a snapshot: about a page's columns of pixels.
 const SAMPLES: u64 = 2000;
+/// The bar's steps in the timed pass.
+const EVENTS_A_STEP: u64 = 4096;
 /// Most streams; each is a thread.
 const STREAMS: u64 = 256;
 
@@ -118,7 +120,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
     let rig = Rig::new(arguments, &trace)?;
-    let (outcomes, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after)?;
+    let (outcomes, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
     for (event, outcome) in trace.events().iter().zip(outcomes) {
         tally.count(event, outcome);
     }
@@ -269,16 +271,17 @@ impl Seen {
     }
 }
 
-/// Returns the outcomes, the figures, and the time without that of reading these.
-fn timed(rig: &Rig, trace: &Trace, peak_after: u64) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
+/// Returns the outcomes, the figures, and the time without that of reading these and of the bar.
+fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
     let last = trace.events().len() as u64;
     let (mut outcomes, mut seen, mut reading) = (Vec::with_capacity(trace.events().len()), Seen::default(), Duration::ZERO);
     let begun = Instant::now();
     trace.replay_with(&rig.pool, &rig.streams, |outcome| {
         outcomes.push(outcome);
         let events = outcomes.len() as u64;
-        if events == peak_after || events == last {
+        if events == peak_after || events == last || events.is_multiple_of(EVENTS_A_STEP) {
             let begun = Instant::now();
+            bar.set(events);
             seen.read(rig, events, peak_after, last);
             reading += begun.elapsed();
         }

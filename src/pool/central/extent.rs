@@ -24,12 +24,13 @@
 //! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But of the free part from which handles move, the ends stay behind,
 //! each shorter than a handle: they serve small requests only, while the part as a whole would have served one like that which left it. On recorded and
 //! generated allocations, moving always and moving only when nothing else is left both reserve more than this rule: before mapping, handles move from those free
-//! parts of which at most a [third](BEHIND) stays behind; from others, when the limit or the device refuses more.
+//! parts of which at most a [third](BEHIND) would stay behind if all their handles moved; from others, when the limit or the device refuses more. (Only as many
+//! move as the request needs, so each growth leaves at most one part with a few handles less.)
 //!
 //! # The size of a handle
 //!
 //! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks,
-//! and at least 1/512 of the memory mapped so far, in handles of about 1/4096 of it, in whole granules. So rounding wastes less than a granule and 1/512.
+//! and if nothing moves, at least 1/512 of the memory mapped so far, in handles of about 1/4096 of it, in whole granules. So rounding wastes less than a granule and 1/512.
 //! Recorded training of 40 GiB in granules of 2 MiB has some 12 000 handles. With handles twice as long, generated training reserves 0.4 % more: free parts
 //! between two of its blocks are too short to have a whole handle. A growth in 16 longer handles takes fewer calls, and then one small block keeps a 16th of a
 //! large one.
@@ -62,11 +63,11 @@ use crate::{Error, Result};
 
 /// Addresses for each byte that the pool may reserve.
 const SPARE: u64 = 16;
-/// A growth maps at least this part of the mapped memory.
+/// A growth without moves maps at least this part of the mapped memory.
 const STEP: u64 = 512;
 /// A handle is about this part of the mapped memory.
 const HANDLES: u64 = 4096;
-/// Before memory is mapped, handles move from a free part if at most this part of it stays behind.
+/// Before memory is mapped, handles move from a free part if at most this part of it would stay behind, should all its handles move.
 const BEHIND: u64 = 3;
 
 pub(super) struct Extent {
@@ -85,7 +86,7 @@ pub(super) struct Extent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moves {
     None,
-    /// As many as the request needs, of those that leave at most a [third](BEHIND) of their free part behind, if there are any.
+    /// As many as the request needs, from free parts of which at most a [third](BEHIND) has no whole handle, if there are any.
     Clean,
     /// As many as the request needs.
     All,
@@ -156,18 +157,18 @@ impl Extent {
         let handles = self.handles.range(offset..offset + size).map(|(&at, block)| (at, block));
         handles.filter(move |(at, block)| at + block.layout.size() as u64 <= offset + size)
     }
+
+    /// Their bytes.
+    fn whole(&self, offset: u64, size: u64) -> u64 {
+        self.within(offset, size).map(|(_, block)| block.layout.size() as u64).sum()
+    }
 }
 
 impl State {
     /// The whole free handles that may move, smallest free part first, in each the last first.
     fn free_handles(&self, moves: Moves) -> Vec<FreeHandle> {
         let Some(extent) = self.extent.as_ref().filter(|_| moves != Moves::None) else { return Vec::new() };
-        let whole = |offset, size| extent.within(offset, size).map(|(_, block)| block.layout.size() as u64).sum::<u64>();
-        let may_move = |&(_, offset, size): &(PartId, u64, u64)| match moves {
-            Moves::None => false,
-            Moves::Clean => size - whole(offset, size) <= size / BEHIND,
-            Moves::All => true,
-        };
+        let may_move = |&(_, offset, size): &(PartId, u64, u64)| moves == Moves::All || size - extent.whole(offset, size) <= size / BEHIND;
         let mut parts: Vec<_> = self.heap.free_from(extent.slab, extent.range.granularity()).filter(may_move).collect();
         parts.sort_unstable_by_key(|&(_, offset, size)| (size, offset));
         let within = |&(_, offset, size): &(PartId, u64, u64)| {
@@ -184,7 +185,7 @@ impl State {
     pub fn movable(&self) -> u64 {
         let Some(extent) = &self.extent else { return 0 };
         let parts = self.heap.free_from(extent.slab, extent.range.granularity());
-        parts.flat_map(|(_, offset, size)| extent.within(offset, size)).map(|(_, block)| block.layout.size() as u64).sum()
+        parts.map(|(_, offset, size)| extent.whole(offset, size)).sum()
     }
 
     /// A whole free handle, if there is one.
@@ -314,7 +315,8 @@ impl<M: Memory> Drop for Extending<'_, M> {
 
 impl<M: Memory> Central<M> {
     /// Extends the heap for a request, and takes the block of its class, else one of the requested bytes: moves whole free handles, and maps the rest.
-    /// `None` without an address range, without room within the limit or on the device, which sets `refusal`, and while a kernel forbids it.
+    /// `None` without an address range, without room within the limit or on the device, which sets `refusal`, while a kernel forbids it, and for
+    /// [`Moves::Clean`] without such a handle.
     pub(super) fn extend(&self, request: &Request, moves: Moves, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
         let Some(step) = self.granularity else { return Ok(None) };
         let Some(range) = self.range(step) else { return Ok(None) };
@@ -370,8 +372,8 @@ impl<M: Memory> Central<M> {
         Some(range)
     }
 
-    /// Claims a place, and with `moves` the handles to be moved there. `None` without one, or if handles and the rest of the limit do not fill it: then
-    /// nothing has changed.
+    /// Claims a place, and with `moves` the handles to be moved there. `None` without one, if handles and the rest of the limit do not fill it, or for
+    /// [`Moves::Clean`] without such a handle: then nothing has changed.
     ///
     /// Three budgets: `lacking` bytes that the request still needs, `room` for whole handles in the claim, and what the limit has `left` for new memory.
     fn claim(&self, part: Part, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
@@ -442,7 +444,7 @@ impl<M: Memory> Central<M> {
         // Until the memory is in the heap, other threads wait for it.
         let mut reservation = None;
         if already < least && !is_busy {
-            // More than the request lacks only if nothing had to move: moves are a sign that memory is short.
+            // More than the request lacks only if nothing moved: beside free memory, none is mapped in advance.
             let wanted = if moved > 0 { least } else { size };
             reservation = [wanted, least].into_iter().find_map(|bytes| self.reserve(bytes - already));
             match &mut reservation {
@@ -538,6 +540,11 @@ impl<M: Memory> Central<M> {
             }
         }
         Ok(false)
+    }
+
+    /// The bytes of slabs, handles and direct blocks.
+    pub fn reserved(&self) -> u64 {
+        self.lock().reserved
     }
 
     /// The bytes that the extent can give one request if the device has so many free: whole free handles, moved together, and new memory within the limit.

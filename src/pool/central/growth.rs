@@ -7,10 +7,10 @@
 //! | 1 | a free part of the heap, nearly the smallest that suffices | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
 //! | 3 | over an address range, flush all thread caches and central lists; a free part | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
-//! | 4 | grow: [extend](super::extent) the memory behind an address range; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: a shorter part would waste what growth can still provide |
+//! | 4 | grow: [extend](super::extent) the memory behind an address range, with whole free handles of it if moving them leaves little behind; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: a shorter part would waste what growth can still provide |
 //! | 5 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
 //! | 6 | flush as in 3; any part that fits | every thread misses afterwards |
-//! | 7 | move whole free handles of an address range together | driver calls, and holes for later requests |
+//! | 7 | move all other whole free handles of an address range together | driver calls, and holes for later requests |
 //! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
 //! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
 //! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |

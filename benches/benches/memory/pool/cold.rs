@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{LazyLock, Mutex};
 
+use ringmem::memory::Device;
 use ringmem_benches::{Random, Subject, Turn, Workload};
 use ringmem_layouts::ring::prefetch;
 
-use super::cold_kinds::{Exact, Heap, List, Mapped, Nothing, Offset, Tree, UNIT};
+use super::cold_kinds::{Heap, List, Nothing, Numbers, Offset, Ours, Tree, UNIT};
 use crate::host::each;
 
 const LIVE: u64 = 100_000;
@@ -119,8 +120,8 @@ fn cold<H: Heap, S: Sizes>(times: u64) -> f64 {
     })
 }
 
-fn refused<H: Heap>(times: u64) -> f64 {
-    with::<H, Rmm, _>(|full| {
+fn refused<H: Heap, S: Sizes>(times: u64) -> f64 {
+    with::<H, S, _>(|full| {
         (full.refused, full.asked) = (0, 0);
         full.steps(times);
         full.refused as f64 * 1000.0 / full.asked as f64
@@ -129,13 +130,13 @@ fn refused<H: Heap>(times: u64) -> f64 {
 
 pub fn workloads() -> Vec<Workload> {
     let rmm: Vec<Subject> = vec![
-        ("ringmem Pool, exact", cold::<Exact, Rmm>),
+        ("ringmem Pool, exact", cold::<Ours<Numbers>, Rmm>),
         ("offset-allocator", cold::<Offset, Rmm>),
         ("best fit, BTreeMap", cold::<Tree, Rmm>),
         ("RMM's list", cold::<List, Rmm>),
     ];
     let large: Vec<Subject> = vec![
-        ("ringmem Pool", cold::<Mapped, Large>),
+        ("ringmem Pool", cold::<Ours<Device>, Large>),
         ("offset-allocator", cold::<Offset, Large>),
         ("best fit, BTreeMap", cold::<Tree, Large>),
     ];
@@ -149,11 +150,17 @@ pub fn workloads() -> Vec<Workload> {
 }
 
 pub fn counted() -> Vec<Workload> {
-    let subjects: Vec<Subject> = vec![
-        ("ringmem Pool, exact", refused::<Exact>),
-        ("offset-allocator", refused::<Offset>),
-        ("best fit, BTreeMap", refused::<Tree>),
-        ("RMM's list", refused::<List>),
+    let rmm: Vec<Subject> = vec![
+        ("ringmem Pool, exact", refused::<Ours<Numbers>, Rmm>),
+        ("offset-allocator", refused::<Offset, Rmm>),
+        ("best fit, BTreeMap", refused::<Tree, Rmm>),
+        ("RMM's list", refused::<List, Rmm>),
     ];
-    vec![Workload { unit: "refused/1000", ..Workload::one("pool-cold-refused", 1.0, subjects) }]
+    let large: Vec<Subject> = vec![
+        ("ringmem Pool", refused::<Ours<Device>, Large>),
+        ("offset-allocator", refused::<Offset, Large>),
+        ("best fit, BTreeMap", refused::<Tree, Large>),
+    ];
+    let workload = |name, subjects| Workload { unit: "refused/1000", ..Workload::one(name, 1.0, subjects) };
+    vec![workload("pool-cold-refused", rmm), workload("pool-cold-large-refused", large)]
 }

@@ -47,67 +47,50 @@ unsafe impl Memory for Numbers {
     }
 }
 
-/// One slab, and blocks as long as requested.
-pub struct Exact(Pool<Numbers>);
+/// Our pool over a memory of its own kind.
+pub struct Ours<M: Pooled>(Pool<M>);
 
-impl Heap for Exact {
-    type Part = Block;
-    fn new(bytes: u64, _: usize) -> Self {
-        let memory = Numbers { backend: crate::host::backend(), next: AtomicU64::new(1 << 40) };
-        Self(Pool::builder(memory).limit(bytes).slab(bytes).exact(true).build().expect("a pool"))
-    }
-    #[inline]
-    fn take(&self, bytes: u64) -> Option<Block> {
-        take(&self.0, bytes)
-    }
-    fn extent(part: &Block) -> Extent {
-        extent(part)
-    }
-    #[inline]
-    fn give(&self, part: Block) {
-        give(&self.0, &part);
+pub trait Pooled: Memory + Sized {
+    fn pool(bytes: u64) -> Pool<Self>;
+}
+
+impl Pooled for Numbers {
+    /// One slab, and blocks as long as requested.
+    fn pool(bytes: u64) -> Pool<Self> {
+        let memory = Self { backend: crate::host::backend(), next: AtomicU64::new(1 << 40) };
+        Pool::builder(memory).limit(bytes).slab(bytes).exact(true).build().expect("a pool")
     }
 }
 
-/// The default: memory mapped behind one address range.
-pub struct Mapped(Pool<Device>);
-
-impl Heap for Mapped {
-    type Part = Block;
-    fn new(bytes: u64, _: usize) -> Self {
+impl Pooled for Device {
+    /// The default: memory mapped behind one address range.
+    fn pool(bytes: u64) -> Pool<Self> {
         let backend = HostBackend::builder().device_memory(bytes).poison(false).build().expect("a backend");
-        Self(Pool::builder(Device::new(&backend, 0)).limit(bytes).build().expect("a pool"))
+        Pool::builder(Self::new(&backend, 0)).limit(bytes).build().expect("a pool")
+    }
+}
+
+impl<M: Pooled> Heap for Ours<M> {
+    type Part = Block;
+    fn new(bytes: u64, _: usize) -> Self {
+        Self(M::pool(bytes))
     }
     #[inline]
     fn take(&self, bytes: u64) -> Option<Block> {
-        take(&self.0, bytes)
+        match self.0.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
+            Ok(block) => Some(block),
+            Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
+            Err(error) => panic!("{error}"),
+        }
     }
     fn extent(part: &Block) -> Extent {
-        extent(part)
+        (part.device_address.map_or(0, DeviceAddress::get), part.layout.size() as u64)
     }
     #[inline]
     fn give(&self, part: Block) {
-        give(&self.0, &part);
+        // SAFETY: of this pool, freed once, unused.
+        unsafe { self.0.free(&part, &Uses::NONE) }.expect("ours");
     }
-}
-
-#[inline]
-fn take<M: Memory>(pool: &Pool<M>, bytes: u64) -> Option<Block> {
-    match pool.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
-        Ok(block) => Some(block),
-        Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn extent(part: &Block) -> Extent {
-    (part.device_address.map_or(0, DeviceAddress::get), part.layout.size() as u64)
-}
-
-#[inline]
-fn give<M: Memory>(pool: &Pool<M>, part: &Block) {
-    // SAFETY: of this pool, freed once, unused.
-    unsafe { pool.free(part, &Uses::NONE) }.expect("ours");
 }
 
 pub struct Nothing(AtomicU64);
@@ -155,18 +138,11 @@ pub struct Tree(Mutex<BestFit>);
 impl Heap for Tree {
     type Part = Extent;
     fn new(bytes: u64, _: usize) -> Self {
-        let mut free = BestFit::default();
-        free.add((0, bytes));
-        Self(Mutex::new(free))
+        Self(Mutex::new(BestFit::of(bytes)))
     }
     fn take(&self, bytes: u64) -> Option<Extent> {
         let bytes = bytes.next_multiple_of(UNIT);
-        let mut free = self.0.lock().expect("no panic");
-        let (offset, length) = free.take(bytes)?;
-        if length > bytes {
-            free.add((offset + bytes, length - bytes));
-        }
-        Some((offset, bytes))
+        Some((self.0.lock().expect("no panic").carve(bytes)?, bytes))
     }
     fn extent(part: &Extent) -> Extent {
         *part
