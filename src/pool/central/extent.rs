@@ -404,7 +404,8 @@ impl<M: Memory> Central<M> {
                 chosen.push(handle);
             }
         }
-        if moves == Moves::Clean && chosen.is_empty() {
+        // At the last place all of the bytes come from elsewhere. With new memory among them, plain mapping in a gap may take less of it.
+        if moves == Moves::Clean && (chosen.is_empty() || is_last && lacking > 0) {
             state.heap.fill(claim, 0);
             return None;
         }

@@ -163,6 +163,29 @@ fn handles_that_would_leave_much_of_a_free_part_behind_stay_while_there_is_other
 }
 
 #[test]
+fn clean_handles_stay_where_mapping_elsewhere_takes_less() {
+    let untouched = HostBackend::builder().device_memory(8192 * MIB).mapping_granularity(Some(GRANULE)).poison(false);
+    let backend = Clean::build(untouched.faults(Faults::new()));
+    let pool = builder(&backend).limit(8192 * MIB).exact(true).build().expect("a pool");
+    let give = |granules: u64| give(&pool, granules * GRANULE);
+    // Handles of 4 granules, one of 1, and more of 4.
+    drop(give(16384 + 1));
+    let [first, left, single] = [16384 - 3, 3, 1].map(give);
+    let [right, _rest, clean] = [3, 1, 4].map(give);
+    let _end = give(mapped(&backend) / GRANULE - 16384 - 1 - 8);
+    let hole = address(&single);
+    drop(single);
+    assert_eq!((pool.trim_to(0), pool.statistics().memory_moves), (GRANULE, 0));
+    // No whole handle is free next to the hole, and none fits into it.
+    drop((left, right, clean));
+    let before = mapped(&backend);
+    let joined = give(7);
+    assert_eq!((address(&joined) + 3 * GRANULE, mapped(&backend)), (hole, before + GRANULE));
+    assert_eq!(pool.statistics().memory_moves, 0);
+    drop((first, joined));
+}
+
+#[test]
 fn a_trim_frees_whole_free_handles_by_age() {
     let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(1000)));
     let clock = Arc::clone(&now);
