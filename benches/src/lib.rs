@@ -5,7 +5,6 @@
 //!
 //! `docs/performance.md` explains the columns.
 
-mod best_fit;
 mod growth;
 mod instructions;
 mod table;
@@ -13,9 +12,9 @@ mod threads;
 
 use std::time::{Duration, Instant};
 
-pub use best_fit::{BestFit, Extent};
 pub use growth::{Growth, Line, MOST_COUNTED, Work, grow};
 pub use instructions::count;
+pub use ringmem_recordings::models::{BestFit, Extent};
 use table::Row;
 pub use table::print_row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};

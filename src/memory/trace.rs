@@ -146,6 +146,32 @@ impl Trace {
         Self { events }
     }
 
+    /// Makes a trace of events.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Number`]: a block's number is not above the previous ones. The line is that of the text form.
+    ///
+    /// ```
+    /// use ringmem::memory::{Event, Trace};
+    ///
+    /// let events = vec![Event::Alloc { block: 0, size: 4096, align: 256, on: None }, Event::Free { block: 0, after: [].into() }];
+    /// assert_eq!(Trace::new(events)?.to_string(), "alloc 0 4096 256\nfree 0\n");
+    /// # Ok::<(), ringmem::memory::TraceError>(())
+    /// ```
+    pub fn new(events: Vec<Event>) -> Result<Self, TraceError> {
+        let mut last = None;
+        for (line, event) in (1..).zip(&events) {
+            if let Event::Alloc { block, .. } = *event {
+                if last >= Some(block) {
+                    return Err(TraceError::Number { line, block });
+                }
+                last = Some(block);
+            }
+        }
+        Ok(Self { events })
+    }
+
     /// Returns the events in order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
@@ -168,20 +194,10 @@ impl Trace {
     ///
     /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
-        let mut events = Vec::new();
-        let mut last = None;
-        for (line, text) in (1..).zip(text.lines()) {
-            let event = Event::parse(text).map_err(|form| TraceError::Line { line, form })?;
-            if let Event::Alloc { block, .. } = event {
-                if last >= Some(block) {
-                    return Err(TraceError::Number { line, block });
-                }
-                last = Some(block);
-            }
-            events.push(event);
-        }
+        let events = (1..).zip(text.lines()).map(|(line, text)| Event::parse(text).map_err(|form| TraceError::Line { line, form }));
+        let trace = Self::new(events.collect::<Result<_, _>>()?)?;
         // Without a line end, a number may be truncated.
-        if text.is_empty() || text.ends_with('\n') { Ok(Self { events }) } else { Err(TraceError::Cut { line: events.len() }) }
+        if text.is_empty() || text.ends_with('\n') { Ok(trace) } else { Err(TraceError::Cut { line: trace.events.len() }) }
     }
 
     /// Replays the trace on a memory; returns each event's outcome. Frees the remaining blocks last.

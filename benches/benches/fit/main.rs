@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use ringmem_benches::{Wanted, pin, print_row};
 
-use subjects::{Expandable, Offset, Ours, PyTorch, Rmm, Subject};
+use subjects::{Modelled, Offset, Ours, Rmm, Subject};
 use traces::{Operation, Operations};
 
 struct Replayed {
@@ -49,8 +49,8 @@ const SUBJECTS: [Row; 7] = [
     ("ringmem Pool, exact", HOST, |operations| replay(operations, Ours::exact())),
     ("offset-allocator", HOST, |operations| replay(operations, Offset::new())),
     ("RMM's pool", MODEL, |operations| replay(operations, Rmm::new())),
-    ("PyTorch", MODEL, |operations| replay(operations, PyTorch::default())),
-    ("PyTorch, expandable", MODEL, |operations| replay(operations, Expandable::default())),
+    ("PyTorch", MODEL, |operations| replay(operations, Modelled::pytorch())),
+    ("PyTorch, expandable", MODEL, |operations| replay(operations, Modelled::expandable())),
 ];
 
 fn recorded() -> Result<Vec<Operations>, String> {

@@ -10,7 +10,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Block, Uses};
 use ringmem::memory::{Device, Memory};
 use ringmem::pool::{Builder, Pool};
-use ringmem_benches::{BestFit, Extent};
+use ringmem_recordings::models::{self, BestFit, Expandable, Extent, Model, PyTorch};
 
 const UNIT: u64 = 256;
 const MIB: u64 = 1 << 20;
@@ -127,104 +127,33 @@ impl Subject for Rmm {
     }
 }
 
-const PYTORCH_UNIT: u64 = 512;
-const SMALL: u64 = MIB;
-const SMALL_SEGMENT: u64 = 2 * MIB;
-const LARGE_SEGMENT: u64 = 20 * MIB;
+/// A model of another allocator, of one stream.
+pub struct Modelled<M>(M);
 
-/// PyTorch's caching allocator on one stream: blocks up to 1 MiB from segments of 2 MiB, larger ones best fit from segments of 20 MiB, or of their own size from
-/// 10 MiB on. The rest of a block is split off if it is longer than 1 MiB; of a small one, from 512 bytes on.
-#[derive(Default)]
-pub struct PyTorch {
-    small: BestFit,
-    large: BestFit,
-    /// Of the next segment.
-    address: u64,
-    reserved: u64,
-    segments: u64,
+impl Modelled<PyTorch> {
+    pub fn pytorch() -> Self {
+        Self(PyTorch::new(SPACE))
+    }
 }
 
-impl Subject for PyTorch {
-    type Block = (bool, Extent);
-    fn take(&mut self, bytes: u64) -> Self::Block {
-        let bytes = bytes.max(1).next_multiple_of(PYTORCH_UNIT);
-        let is_small = bytes <= SMALL;
-        let free = if is_small { &mut self.small } else { &mut self.large };
-        let (offset, length) = free.take(bytes).unwrap_or_else(|| {
-            let length = match bytes {
-                _ if is_small => SMALL_SEGMENT,
-                _ if bytes < LARGE_SEGMENT / 2 => LARGE_SEGMENT,
-                _ => bytes.next_multiple_of(SMALL_SEGMENT),
-            };
-            let offset = self.address;
-            // A gap: two segments never join.
-            self.address += length + 1;
-            self.reserved += length;
-            self.segments += 1;
-            (offset, length)
-        });
-        let rest = length - bytes;
-        if if is_small { rest >= PYTORCH_UNIT } else { rest > SMALL } {
-            free.add((offset + bytes, rest));
-            (is_small, (offset, bytes))
-        } else {
-            (is_small, (offset, length))
-        }
+impl Modelled<Expandable> {
+    pub fn expandable() -> Self {
+        Self(Expandable::new(SPACE))
     }
-    fn give(&mut self, (is_small, extent): Self::Block) {
-        if is_small { self.small.give(extent) } else { self.large.give(extent) }
+}
+
+impl<M: Model> Subject for Modelled<M> {
+    type Block = models::Block;
+    fn take(&mut self, bytes: u64) -> Self::Block {
+        self.0.take(bytes, 0).expect("memory for every trace")
+    }
+    fn give(&mut self, block: Self::Block) {
+        self.0.give(block);
     }
     fn peak(&self) -> u64 {
-        self.reserved
+        self.0.driver().peak
     }
     fn calls(&self) -> u64 {
-        self.segments
-    }
-}
-
-/// The same with `expandable_segments:True`: one range of addresses for small blocks that grows by 2 MiB, and one for large blocks that grows by 20 MiB.
-#[derive(Default)]
-pub struct Expandable {
-    small: Range,
-    large: Range,
-}
-
-#[derive(Default)]
-struct Range {
-    free: BestFit,
-    end: u64,
-}
-
-impl Range {
-    fn take(&mut self, bytes: u64, step: u64) -> Extent {
-        // The free end counts as long as it can become: it is the last choice.
-        let tail = self.free.last().filter(|(offset, length)| offset + length == self.end).unwrap_or((self.end, 0));
-        self.free.remove(tail);
-        if let Some(offset) = self.free.carve(bytes) {
-            self.free.give_rest(tail.0, tail.1);
-            return (offset, bytes);
-        }
-        self.end += bytes.saturating_sub(tail.1).next_multiple_of(step);
-        self.free.give_rest(tail.0 + bytes, self.end - tail.0 - bytes);
-        (tail.0, bytes)
-    }
-}
-
-impl Subject for Expandable {
-    type Block = (bool, Extent);
-    fn take(&mut self, bytes: u64) -> Self::Block {
-        let bytes = bytes.max(1).next_multiple_of(PYTORCH_UNIT);
-        let is_small = bytes <= SMALL;
-        (is_small, if is_small { self.small.take(bytes, SMALL_SEGMENT) } else { self.large.take(bytes, LARGE_SEGMENT) })
-    }
-    fn give(&mut self, (is_small, extent): Self::Block) {
-        let range = if is_small { &mut self.small } else { &mut self.large };
-        range.free.give(extent);
-    }
-    fn peak(&self) -> u64 {
-        self.small.end + self.large.end
-    }
-    fn calls(&self) -> u64 {
-        self.small.end / SMALL_SEGMENT + self.large.end / LARGE_SEGMENT
+        self.0.driver().calls
     }
 }

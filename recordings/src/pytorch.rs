@@ -1,0 +1,254 @@
+//! PyTorch's snapshots: `{"segments": [..], "device_traces": [[..], ..], ..}`, or the list of segments alone.
+//!
+//! 1. An event is a dictionary of `action`, `addr` (or `device_free`, for `oom`), `size`, `stream`, since 2.2 `time_us`, and `frames` unless they were off. A
+//!    block is `alloc`ated, `free_requested` by the program, and `free_completed` when its uses on other streams are: only then can it be given again.
+//! 2. `segment_alloc`, `segment_map` and their opposites tell what the allocator has from the driver. Where a recording begins is known from its end: the
+//!    segments of the snapshot, less what the events added.
+//! 3. A recording that is switched on late, or whose ring of events has overflowed, begins with live blocks: those that it frees without an allocation, and
+//!    those of `segments` that no event mentions. Blocks of versions before 2.1 have no `address`: they lie in a row.
+//! 4. Other actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, annotations, settings, pools, compile contexts.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
+
+use crate::pickle::{Tree, Value};
+use crate::stacks::{StackId, Stacks};
+use crate::{Builder, Device, Format, Raw, ReadError, Recording, Reserved};
+
+/// No machine has more.
+const DEVICES: usize = 1024;
+/// Bytes of the file for each event at least: a dictionary that many events share is no recording.
+const EVENT: usize = 8;
+
+struct Keys {
+    action: Option<u32>,
+    addr: Option<u32>,
+    device_free: Option<u32>,
+    size: Option<u32>,
+    stream: Option<u32>,
+    time_us: Option<u32>,
+    frames: Option<u32>,
+    history: Option<u32>,
+    name: Option<u32>,
+    filename: Option<u32>,
+    line: Option<u32>,
+    address: Option<u32>,
+    device: Option<u32>,
+    total_size: Option<u32>,
+    blocks: Option<u32>,
+    state: Option<u32>,
+    requested_size: Option<u32>,
+    real_size: Option<u32>,
+}
+
+impl Keys {
+    fn of(tree: &Tree) -> Self {
+        let key = |text| tree.number(text);
+        Self {
+            action: key("action"),
+            addr: key("addr"),
+            device_free: key("device_free"),
+            size: key("size"),
+            stream: key("stream"),
+            time_us: key("time_us"),
+            frames: key("frames"),
+            history: key("history"),
+            name: key("name"),
+            filename: key("filename"),
+            line: key("line"),
+            address: key("address"),
+            device: key("device"),
+            total_size: key("total_size"),
+            blocks: key("blocks"),
+            state: key("state"),
+            requested_size: key("requested_size"),
+            real_size: key("real_size"),
+        }
+    }
+}
+
+struct Reader<'a> {
+    tree: &'a Tree,
+    keys: Keys,
+    stacks: Stacks,
+    /// By the number of a list, so that a stack that many events share is read once.
+    read: HashMap<u32, StackId>,
+    /// Events that the file may still have.
+    left: usize,
+}
+
+pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
+    let tree = Tree::read(&bytes)?;
+    let left = bytes.len() / EVENT;
+    // The tree has all of it.
+    drop(bytes);
+    let mut reader = Reader { keys: Keys::of(&tree), tree: &tree, stacks: Stacks::default(), read: HashMap::new(), left };
+    let (segments, traces) = match tree.root {
+        Value::List(_) => (Some(tree.root), None),
+        root => (tree.get(root, tree.number("segments")), tree.get(root, tree.number("device_traces"))),
+    };
+    if !matches!(segments, Some(Value::List(_))) {
+        return Err(ReadError::content("a pickle, but no snapshot of PyTorch: it has no list `segments`"));
+    }
+    let traces = traces.unwrap_or(Value::None);
+    if tree.items(traces).nth(DEVICES).is_some() {
+        return Err(ReadError::content(format!("`device_traces` of more than {DEVICES} devices")));
+    }
+    let mut builders: Vec<(Builder, Segments)> = Vec::new();
+    for trace in tree.items(traces) {
+        let mut device = (Builder::default(), Segments::default());
+        for event in tree.items(trace) {
+            reader.event(&mut device, event)?;
+        }
+        builders.push(device);
+    }
+    for segment in tree.items(segments.unwrap_or(Value::None)) {
+        reader.segment(&mut builders, segment)?;
+    }
+    let devices = (0..).zip(builders);
+    let devices = devices.map(|(number, (builder, segments))| Device { number, reserved: segments.reserved(), ..builder.finish() });
+    let devices: Vec<Device> = devices.filter(|device| !device.events.is_empty() || device.reserved.is_some()).collect();
+    Ok(Recording { format: Format::PyTorch, devices, stacks: reader.stacks })
+}
+
+/// What the events add to the bytes from the driver, and what there is at the end.
+#[derive(Default)]
+struct Segments {
+    added: i128,
+    most: i128,
+    has_any: bool,
+    end: u64,
+    /// Addresses of blocks that some event mentions.
+    mentioned: HashSet<u64>,
+}
+
+impl Segments {
+    fn add(&mut self, bytes: i128) {
+        self.has_any = true;
+        self.added += bytes;
+        self.most = self.most.max(self.added);
+    }
+
+    fn reserved(&self) -> Option<Reserved> {
+        // Events that were lost may leave less than nothing.
+        let begin = (i128::from(self.end) - self.added).max(0);
+        let bytes = |bytes: i128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.has_any.then(|| Reserved { begin: bytes(begin), peak: bytes(begin + self.most), end: self.end })
+    }
+}
+
+impl Reader<'_> {
+    fn check(&self, value: Value, what: &str) -> Result<(), ReadError> {
+        match value {
+            Value::Dict(_) => Ok(()),
+            other => Err(ReadError::content(format!("{what} is {}, expected a dictionary", self.tree.describe(other)))),
+        }
+    }
+
+    fn unsigned(&self, dict: Value, key: Option<u32>, what: &str) -> Result<Option<u64>, ReadError> {
+        match self.tree.get(dict, key) {
+            None | Some(Value::None) => Ok(None),
+            Some(Value::Int(int)) if int >= 0 => Ok(Some(int as u64)),
+            Some(other) => {
+                let is = self.tree.describe(other);
+                Err(ReadError::content(format!("`{what}` of an event, segment or block is {is}, expected an unsigned number")))
+            }
+        }
+    }
+
+    fn raw(&mut self, dict: Value, address: Option<u32>, size: Option<u32>) -> Result<Raw, ReadError> {
+        let stream = match self.tree.get(dict, self.keys.stream) {
+            // Signed, where a pointer is.
+            Some(Value::Int(stream)) => stream as u64,
+            _ => 0,
+        };
+        let time = self.unsigned(dict, self.keys.time_us, "time_us")?;
+        Ok(Raw {
+            address: self.unsigned(dict, address, "addr")?.unwrap_or(0),
+            size: self.unsigned(dict, size, "size")?.unwrap_or(0),
+            stream,
+            stack: self.stack(dict)?,
+            time_ns: time.and_then(|time| NonZeroU64::new(time.saturating_mul(1000))),
+        })
+    }
+
+    fn event(&mut self, (builder, segments): &mut (Builder, Segments), event: Value) -> Result<(), ReadError> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| ReadError::content("more events than a file of this length can have"))?;
+        self.check(event, "an event")?;
+        let Some(action) = self.tree.get(event, self.keys.action).and_then(|action| self.tree.text(action)) else {
+            return Err(ReadError::content("an event of `device_traces` has no `action`"));
+        };
+        let (addr, size) = (self.keys.addr, self.keys.size);
+        match action {
+            "alloc" | "free_completed" => {
+                let raw = self.raw(event, addr, size)?;
+                segments.mentioned.insert(raw.address);
+                if action == "alloc" { builder.alloc(&raw) } else { builder.free(&raw) }
+            }
+            "oom" => {
+                let raw = self.raw(event, self.keys.device_free, size)?;
+                builder.refused(&raw);
+            }
+            "segment_alloc" | "segment_map" => segments.add(self.unsigned(event, size, "size")?.unwrap_or(0).into()),
+            "segment_free" | "segment_unmap" => segments.add(-i128::from(self.unsigned(event, size, "size")?.unwrap_or(0))),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, builders: &mut Vec<(Builder, Segments)>, segment: Value) -> Result<(), ReadError> {
+        self.check(segment, "a segment")?;
+        let device = self.unsigned(segment, self.keys.device, "device")?.unwrap_or(0) as usize;
+        if device >= DEVICES {
+            return Err(ReadError::content(format!("a segment of device {device}")));
+        }
+        if device >= builders.len() {
+            builders.resize_with(device + 1, Default::default);
+        }
+        let total = self.unsigned(segment, self.keys.total_size, "total_size")?.unwrap_or(0);
+        let mut next = self.unsigned(segment, self.keys.address, "address")?.unwrap_or(0);
+        let stream = match self.tree.get(segment, self.keys.stream) {
+            Some(Value::Int(stream)) => stream as u64,
+            _ => 0,
+        };
+        let (builder, segments) = &mut builders[device];
+        segments.has_any = true;
+        segments.end = segments.end.saturating_add(total);
+        let blocks = self.tree.get(segment, self.keys.blocks).unwrap_or(Value::None);
+        for block in self.tree.items(blocks) {
+            self.left = self.left.checked_sub(1).ok_or_else(|| ReadError::content("more blocks than a file of this length can have"))?;
+            self.check(block, "a block")?;
+            let size = self.unsigned(block, self.keys.size, "size")?.unwrap_or(0);
+            let address = self.unsigned(block, self.keys.address, "address")?.unwrap_or(next);
+            next = address.saturating_add(size);
+            let state = self.tree.get(block, self.keys.state).and_then(|state| self.tree.text(state)).unwrap_or_default();
+            if !state.starts_with("active") || segments.mentioned.contains(&address) {
+                continue;
+            }
+            // Before 2.1, a block has a history of allocations, the last of which is its own.
+            let history = self.tree.get(block, self.keys.history).and_then(|history| self.tree.items(history).last());
+            let (of, key) = history.map_or((block, self.keys.requested_size), |last| (last, self.keys.real_size));
+            let requested = self.unsigned(of, key, "requested_size")?.filter(|&size| size > 0);
+            let stack = self.stack(of)?;
+            builder.was_live(&Raw { address, size: requested.unwrap_or(size), stream, stack, time_ns: None });
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, dict: Value) -> Result<StackId, ReadError> {
+        let Some(list @ Value::List(number)) = self.tree.get(dict, self.keys.frames) else { return Ok(StackId::default()) };
+        if let Some(&stack) = self.read.get(&number) {
+            return Ok(stack);
+        }
+        let mut frames = Vec::new();
+        for frame in self.tree.items(list) {
+            let text = |key| self.tree.get(frame, key).and_then(|text| self.tree.text(text)).unwrap_or_default();
+            let line = self.unsigned(frame, self.keys.line, "line")?.unwrap_or(0);
+            let (function, file) = (self.stacks.text(text(self.keys.name)), self.stacks.text(text(self.keys.filename)));
+            frames.push(self.stacks.frame(function, file, u32::try_from(line).unwrap_or(0)));
+        }
+        let stack = self.stacks.stack(&frames);
+        self.read.insert(number, stack);
+        Ok(stack)
+    }
+}

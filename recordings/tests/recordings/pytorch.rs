@@ -1,0 +1,270 @@
+use ringmem::memory::Event as Traced;
+use ringmem_recordings::Kind::{Alloc, Free, Refused};
+use ringmem_recordings::{Format, Frame, Reserved};
+
+use crate::pickler::Data::{self, Float, Int, List, Text, Tuple};
+use crate::pickler::{Pickler, dict, event, snapshot};
+use crate::{events, read, refuses};
+
+const MIB: i128 = 1 << 20;
+
+fn block(address: Option<i128>, size: i128, requested: Option<i128>, state: &'static str) -> Data {
+    let mut fields = vec![("size", Int(size)), ("state", Text(state))];
+    fields.extend(address.map(|address| ("address", Int(address))));
+    fields.extend(requested.map(|requested| ("requested_size", Int(requested))));
+    Data::Dict(fields)
+}
+
+fn segment(device: i128, address: i128, total: i128, blocks: Vec<Data>) -> Data {
+    let pool = Tuple(vec![Int(0), Int(1)]);
+    dict([
+        ("device", Int(device)),
+        ("address", Int(address)),
+        ("total_size", Int(total)),
+        ("stream", Int(0)),
+        ("segment_pool_id", pool),
+        ("is_expandable", Data::Bool(false)),
+        ("blocks", List(blocks)),
+    ])
+}
+
+#[test]
+fn a_block_lives_from_its_allocation_to_the_completion_of_its_free() {
+    let trace = vec![
+        event("segment_alloc", 4096, 20 * MIB),
+        event("alloc", 4096, 3000),
+        event("alloc", 8192, 5000),
+        event("free_requested", 4096, 3000),
+        event("snapshot", 0, 0),
+        event("alloc", 16384, 7000),
+        event("free_completed", 4096, 3000),
+        event("oom", 12 * MIB, 64 * MIB),
+        event("alloc", 4096, 1),
+    ];
+    let data = snapshot(vec![segment(0, 4096, 20 * MIB, vec![])], vec![trace]);
+    for protocol in 2..=5 {
+        let recording = read(Pickler::pickle(protocol, &data));
+        assert_eq!((recording.format, recording.devices.len()), (Format::PyTorch, 1));
+        let device = &recording.devices[0];
+        let expected = [(Alloc, 0, 3000), (Alloc, 1, 5000), (Alloc, 2, 7000), (Free, 0, 3000), (Refused, 0, 64 << 20), (Alloc, 3, 1)];
+        assert_eq!(events(device), expected);
+        assert_eq!((device.before, device.missing_frees, device.unknown_frees), (0, 0, 0));
+        assert_eq!(device.reserved, Some(Reserved { begin: 0, peak: 20 << 20, end: 20 << 20 }));
+        assert_eq!(device.peak(), ((64 << 20) + 12_000, 5), "the refused request, beside what lives");
+        let trace = device.trace();
+        assert_eq!(trace.events()[3], Traced::Free { block: 0, after: [].into() });
+        assert_eq!(trace.events()[4], Traced::Refused { size: 64 << 20, align: 256, on: None });
+        assert_eq!(trace.events().len(), device.events.len());
+    }
+}
+
+#[test]
+fn blocks_that_were_live_before_come_first() {
+    let trace = vec![
+        event("alloc", 100 * MIB, 10),
+        // Of a block that the trace does not allocate, and of one whose size is not known.
+        event("free_completed", 200 * MIB, 20),
+        event("free_completed", 300 * MIB, 0),
+        event("segment_free", 400 * MIB, 2 * MIB),
+        // Its free is missing.
+        event("alloc", 100 * MIB, 30),
+    ];
+    let blocks = vec![
+        block(Some(100 * MIB), 512, Some(30), "active_allocated"),
+        block(Some(500 * MIB), 1024, Some(1000), "active_allocated"),
+        block(Some(501 * MIB), 2048, None, "active_awaiting_free"),
+        block(Some(502 * MIB), 4096, Some(0), "inactive"),
+    ];
+    let data = snapshot(vec![segment(0, 100 * MIB, 20 * MIB, blocks)], vec![trace]);
+    let recording = read(Pickler::pickle(4, &data));
+    let device = &recording.devices[0];
+    let expected = [(Alloc, 0, 20), (Alloc, 1, 1000), (Alloc, 2, 2048), (Alloc, 3, 10), (Free, 0, 20), (Free, 3, 10), (Alloc, 4, 30)];
+    assert_eq!(events(device), expected);
+    assert_eq!((device.before, device.missing_frees, device.unknown_frees), (3, 1, 1));
+    assert_eq!(device.reserved, Some(Reserved { begin: 22 << 20, peak: 22 << 20, end: 20 << 20 }));
+}
+
+#[test]
+fn a_list_of_segments_alone_is_the_state_at_its_time() {
+    // Of 2.0: no addresses of blocks, the requested size and the frames in a history.
+    let frame = dict([("name", Text("f")), ("filename", Text("a.py")), ("line", Int(3))]);
+    let history = List(vec![dict([("addr", Int(0)), ("real_size", Int(700)), ("frames", List(vec![frame]))])]);
+    let Data::Dict(mut old) = block(None, 1024, None, "active_allocated") else { panic!("a dictionary") };
+    old.push(("history", history));
+    let blocks = vec![Data::Dict(old), block(None, 512, None, "inactive"), block(None, 512, None, "active_allocated")];
+    let data = List(vec![segment(0, 4096, 2 * MIB, vec![]), segment(1, 8192, 2 * MIB, blocks)]);
+    let recording = read(Pickler::pickle(3, &data));
+    let numbers: Vec<u32> = recording.devices.iter().map(|device| device.number).collect();
+    assert_eq!(numbers, [0, 1]);
+    let device = &recording.devices[1];
+    assert_eq!(events(device), [(Alloc, 0, 700), (Alloc, 1, 512)]);
+    let addresses: Vec<u64> = device.events.iter().map(|event| event.address).collect();
+    assert_eq!(addresses, [8192, 8192 + 1536]);
+    let frames: Vec<Frame<'_>> = recording.stacks.frames(device.events[0].stack).collect();
+    assert_eq!(frames, [Frame { function: "f", file: "a.py", line: 3 }]);
+    assert_eq!(device.reserved, Some(Reserved { begin: 2 << 20, peak: 2 << 20, end: 2 << 20 }));
+}
+
+#[test]
+fn devices_and_streams_are_apart() {
+    let on = |address: i128, stream: i128| {
+        let Data::Dict(mut fields) = event("alloc", address, 512) else { panic!("a dictionary") };
+        fields.retain(|field| field.0 != "stream");
+        fields.extend([
+            ("stream", Int(stream)),
+            ("time_us", Int(1_748_733_587_416_285)),
+            ("user_metadata", Text("x")),
+            ("ratio", Float(0.5)),
+        ]);
+        Data::Dict(fields)
+    };
+    let data = snapshot(vec![], vec![vec![on(1, 0), on(2, 94_000_000_000_000), on(3, 0)], vec![], vec![on(1, -1)]]);
+    let recording = read(Pickler::pickle(2, &data));
+    let numbers: Vec<u32> = recording.devices.iter().map(|device| device.number).collect();
+    assert_eq!(numbers, [0, 2], "one has nothing");
+    let streams: Vec<u32> = recording.devices[0].events.iter().map(|event| event.stream).collect();
+    assert_eq!(streams, [0, 1, 0]);
+    let time = recording.devices[1].events[0].time_ns.map(u64::from);
+    assert_eq!(time, Some(1_748_733_587_416_285_000));
+}
+
+#[test]
+fn stacks_are_shared_and_the_place_is_the_program_s() {
+    let frame = |name, file, line| dict([("name", Text(name)), ("filename", Text(file)), ("line", Int(line))]);
+    let frames = |line| {
+        List(vec![
+            frame("malloc", "CUDACachingAllocator.cpp", 120),
+            frame("unwind", "??", 0),
+            frame("forward", "/usr/lib/site-packages/torch/nn/modules/linear.py", 125),
+            frame("step", "train.py", line),
+            frame("main", "train.py", 99),
+        ])
+    };
+    let with = |address, line| {
+        let Data::Dict(mut fields) = event("alloc", address, 512) else { panic!("a dictionary") };
+        fields.push(("frames", frames(line)));
+        Data::Dict(fields)
+    };
+    let data = snapshot(vec![], vec![vec![with(1, 7), with(2, 8), with(3, 7), event("free_completed", 1, 512), event("alloc", 4, 1)]]);
+    let recording = read(Pickler::pickle(5, &data));
+    let stacks: Vec<_> = recording.devices[0].events.iter().map(|event| event.stack).collect();
+    assert!(stacks[0] == stacks[2] && stacks[0] != stacks[1] && stacks[3] == stacks[0], "{stacks:?}");
+    let place = |stack| recording.stacks.place(stack).map(|frame| (frame.function, frame.file, frame.line));
+    assert_eq!((place(stacks[0]), place(stacks[1])), (Some(("step", "train.py", 7)), Some(("step", "train.py", 8))));
+    assert_eq!((place(stacks[4]), recording.stacks.frames(stacks[4]).count()), (None, 0));
+}
+
+#[test]
+fn lists_longer_than_a_batch_have_all_their_items() {
+    let trace: Vec<Data> = (0..2500).map(|at| event("alloc", 1000 + at, at + 1)).collect();
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
+    let sizes: Vec<u64> = recording.devices[0].events.iter().map(|event| event.size).collect();
+    assert_eq!(sizes, (1..=2500).collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_is_imported_or_called() {
+    let start = [0x80, 4];
+    for (opcodes, name) in [
+        (&b"cos\nsystem\n"[..], "GLOBAL"),
+        (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
+        (b"NNR", "REDUCE"),
+        (b"NNb", "BUILD"),
+        (b"(ios\nsystem\n", "INST"),
+        (b"(No", "OBJ"),
+        (b"NN\x81", "NEWOBJ"),
+        (b"NNN\x92", "NEWOBJ_EX"),
+        (b"\x82\x01", "EXT"),
+        (b"Pid\n", "PERSID"),
+        (b"NQ", "BINPERSID"),
+        (b"\x97", "NEXT_BUFFER"),
+        (b"I1\n", "text protocols"),
+        (b"\xff", "0xff is none of protocols"),
+    ] {
+        let offset = start.len() + opcodes.iter().position(|&byte| !b"N(\x8c\x02os\x06ystem".contains(&byte)).unwrap_or(0);
+        let error = refuses([&start[..], opcodes].concat());
+        assert!(error.contains(name), "{error}");
+        if !matches!(name, "INST" | "OBJ") {
+            assert!(error.starts_with(&format!("byte {offset}: ")), "{error}: {opcodes:?}");
+        }
+    }
+}
+
+#[test]
+fn an_invalid_pickle_is_an_error_with_its_offset() {
+    let valid = Pickler::pickle(4, &snapshot(vec![], vec![vec![event("alloc", 1, 2)]]));
+    for length in 1..valid.len() {
+        let error = refuses(&valid[..length]);
+        assert!(error.starts_with("byte ") && error.contains("truncated"), "{length}: {error}");
+    }
+    for (bytes, fact) in [
+        (&b"\x80\x01."[..], "byte 0: pickle protocol 1, expected 2 to 5"),
+        (b"\x80\x06.", "byte 0: pickle protocol 6"),
+        (b"\x80\x04.", "byte 2: the stack is empty"),
+        (b"\x80\x04e.", "byte 2: no mark on the stack"),
+        (b"\x80\x04(Ne.", "byte 4: no list or dictionary below"),
+        (b"\x80\x04}(Nu.", "byte 5: a key without a value"),
+        (b"\x80\x04\x85.", "byte 2: the stack is empty"),
+        (b"\x80\x04s.", "byte 2: no list or dictionary below"),
+        (b"\x80\x04h\x00.", "byte 2: memo index 0 of 0"),
+        (b"\x80\x04Nr\xff\xff\xff\xff.", "byte 3: memo index 4294967295 in a file"),
+        (b"\x80\x04X\xff\xff\xff\xffabc.", "byte 7: 4294967295 bytes expected, 4 left"),
+        (b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "bytes expected, 1 left"),
+        (b"\x80\x04\x8b\xff\xff\xff\x7f.", "2147483647 bytes expected"),
+    ] {
+        let error = refuses(bytes);
+        assert!(error.contains(fact), "{error}");
+    }
+}
+
+#[test]
+fn values_that_need_much_more_memory_than_the_file_are_refused() {
+    let many = 4_000_000;
+    for opcode in [b"]".as_slice(), b"N", b"N\x94", b"(", b"](e", b"}"] {
+        let bytes: Vec<u8> = [&[0x80, 4][..], &opcode.repeat(many), b"."].concat();
+        let error = refuses(bytes);
+        assert!(error.contains("more than three times the memory of the file"), "{error}: {opcode:?}");
+    }
+    // Each list has the one before twice: 2^60 items if they were copied. It contains itself, too.
+    let mut bomb = vec![0x80, 4, b']', b'q', 0];
+    for _ in 0..60 {
+        bomb.extend(b"](h\x00h\x00eq\x00");
+    }
+    bomb.extend(b"h\x00ah\x00.");
+    assert!(refuses(bomb).contains("a segment is a list"));
+}
+
+#[test]
+fn other_data_is_no_snapshot() {
+    for (data, fact) in [
+        (Int(7), "it has no list `segments`"),
+        (dict([("segments", Int(7))]), "it has no list `segments`"),
+        (dict([("a", List(vec![]))]), "it has no list `segments`"),
+        (snapshot(vec![Data::None], vec![]), "a segment is None, expected a dictionary"),
+        (snapshot(vec![segment(0, 0, 0, vec![Int(7)])], vec![]), "a block is 7, expected a dictionary"),
+        (snapshot(vec![], vec![vec![Int(7)]]), "an event is 7, expected a dictionary"),
+        (snapshot(vec![], vec![vec![dict([("size", Int(1))])]]), "an event of `device_traces` has no `action`"),
+        (snapshot(vec![], vec![vec![event("alloc", 1, -5)]]), "`size` of an event, segment or block is -5, expected an unsigned number"),
+        (snapshot(vec![], vec![vec![event("alloc", 1, 1 << 70)]]), "is an integer of more than 64 bits"),
+        (snapshot(vec![segment(2000, 0, 0, vec![])], vec![]), "a segment of device 2000"),
+        (snapshot(vec![], vec![vec![]; 1025]), "more than 1024 devices"),
+    ] {
+        let error = refuses(Pickler::pickle(4, &data));
+        assert!(error.contains(fact), "{error}");
+    }
+    // One dictionary, used as 500 000 events.
+    let shared: Vec<u8> = [
+        &b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces](](}(\x8c\x06action\x8c\x05allocu\x94"[..],
+        &b"h\x00".repeat(500_000),
+        b"eeu.",
+    ]
+    .concat();
+    assert!(refuses(shared).contains("more events than a file of this length can have"));
+}
+
+#[test]
+fn an_empty_recording_has_no_device() {
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![vec![], vec![]])));
+    assert!(recording.devices.is_empty());
+    assert!(read(Pickler::pickle(4, &List(vec![]))).devices.is_empty());
+}

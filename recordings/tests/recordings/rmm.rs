@@ -1,0 +1,57 @@
+use ringmem_recordings::Format;
+use ringmem_recordings::Kind::{Alloc, Free, Refused};
+
+use crate::{events, read, refuses};
+
+const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+#[test]
+fn calls_of_all_threads_are_one_sequence() {
+    let log = format!(
+        "{HEADER}1,10:00:00:000100,allocate,0x7f00,1000,0x0\n2,10:00:00.000200,allocate,0x7f80,2000,0x2a\n\
+         1,10:00:00:000300,allocate failure,(nil),9000,0x0\n{HEADER}2,10:00:01:000000,free,0x7f00,1000,0x2a\n\
+         2,,free,0x9999,500,0x2a\n1,x,allocate,0x7f80,4000,0x0\n"
+    );
+    let recording = read(log.clone());
+    assert_eq!((recording.format, recording.devices.len()), (Format::Rmm, 1));
+    let device = &recording.devices[0];
+    let expected = [
+        (Alloc, 0, 500),
+        (Alloc, 1, 1000),
+        (Alloc, 2, 2000),
+        (Refused, 0, 9000),
+        (Free, 1, 1000),
+        (Free, 0, 500),
+        (Free, 2, 2000),
+        (Alloc, 3, 4000),
+    ];
+    assert_eq!(events(device), expected);
+    assert_eq!((device.before, device.missing_frees, device.reserved), (1, 1, None));
+    let facts: Vec<(u32, Option<u64>)> = device.events[1..5].iter().map(|event| (event.stream, event.time_ns.map(u64::from))).collect();
+    let ten = 36_000_000_000_000;
+    assert_eq!(facts, [(0, Some(ten + 100_000)), (1, Some(ten + 200_000)), (0, Some(ten + 300_000)), (1, Some(ten + 1_000_000_000))]);
+    let windows = log.replace('\n', "\r\n");
+    assert_eq!(events(&read(windows).devices[0]), expected);
+}
+
+#[test]
+fn columns_have_any_order() {
+    let recording = read("Size,Stream,Pointer,Action,Extra\n64,0,0x10,allocate,a\n64,0,0x10,free,b\n");
+    assert_eq!(events(&recording.devices[0]), [(Alloc, 0, 64), (Free, 0, 64)]);
+}
+
+#[test]
+fn an_invalid_line_is_an_error_with_its_number() {
+    for (line, fact) in [
+        ("1,10:00:00:000100,allocate,0x7f00,1000", "line 2: 5 fields, expected 6"),
+        ("1,t,allocate,0x7f00,much,0x0\n", "line 2: `Size` is `much`, expected a number"),
+        ("1,t,allocate,pointer,1,0x0\n", "line 2: `Pointer` is `pointer`, expected a number"),
+        ("1,t,allocate,0x1,-1,0x0\n", "line 2: `Size` is `-1`"),
+        ("1,t,allocate,0x1,18446744073709551616,0x0\n", "line 2: `Size` is `18446744073709551616`"),
+        ("1,t,reallocate,0x1,1,0x0\n", "line 2: `Action` is `reallocate`"),
+        ("1,t,allocate,0x1,1,0x0", "line 2: no line end: the log is truncated"),
+    ] {
+        let error = refuses(format!("{HEADER}{line}"));
+        assert!(error.starts_with(fact), "{error}");
+    }
+}
