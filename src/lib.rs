@@ -128,6 +128,8 @@ mod pages {
     struct Moving;
     #[doc = include_str!("../docs/guide/no_std.md")]
     struct NoStd;
+    #[doc = include_str!("../docs/guide/out-of-memory.md")]
+    struct OutOfMemory;
     #[doc = include_str!("../docs/guide/pools.md")]
     struct Pools;
     #[doc = include_str!("../docs/guide/practices.md")]

@@ -1,11 +1,12 @@
-//! `ringmem replay`: replays a trace of allocations on a configurable pool.
+//! `ringmem replay`: replays recorded allocations on this pool and on models of other allocators.
 //!
-//! 1. The trace runs once for the time and the figures, which are read at the peak and at the end. It runs again, on a new backend, if refused requests moved the
-//!    peak, or if a file of the run is wanted, whose samples take time.
+//! 1. The requests run once on the pool with the user's options, for the time and the figures, which are read at the peak and at the end. They run again, on a
+//!    new backend, if refused requests moved the peak, or if a file of the run is wanted, whose samples take time.
 //! 2. Nothing is queued on the streams, so no use is ever pending.
 //! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
 //! 4. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
 
+mod policies;
 mod report;
 
 use std::collections::{HashMap, HashSet};
@@ -19,24 +20,30 @@ use ringmem::pool::{Classes, Pool, Statistics};
 use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
+use ringmem_recordings::{self as recordings, Recording};
 
 use crate::progress::Bar;
 use crate::{Failure, Outcome as Done, absurd, chain, failed, opened, output, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  ringmem replay app.trace --pool-limit 1GiB --slab 2MiB
-  ringmem replay app.trace --no-pool --json
+  ringmem replay snapshot.pickle
+  ringmem replay snapshot.pickle --device 1 --limit 40GiB
+  ringmem replay rmm_log.csv --limit 24GiB --json
+  ringmem replay app.trace --limit 1GiB --slab 2MiB
   ringmem replay app.trace --snapshot memory.json
   ringmem replay app.trace --csv memory.csv";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A trace recorded by a `Logged` memory
-    trace: PathBuf,
-    /// Maximum size of the pool
-    #[arg(long, default_value = "4GiB", allow_hyphen_values = true, value_parser = size::parse)]
-    pool_limit: u64,
+    /// Recorded allocations: a snapshot of PyTorch, a log of RMM, or a trace, table or snapshot of ringmem
+    file: PathBuf,
+    /// Memory of the device; without it, as much as each policy needs
+    #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
+    limit: Option<u64>,
+    /// Only this device of the file
+    #[arg(long, value_name = "NUMBER")]
+    device: Option<u32>,
     /// Take memory in slabs of this size, not behind one address range
     #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
     slab: Option<u64>,
@@ -47,11 +54,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     exact: bool,
     /// Allocate every block from the device, without a pool
-    #[arg(long, conflicts_with_all = ["pool_limit", "slab", "sub_steps", "exact"])]
+    #[arg(long, conflicts_with_all = ["slab", "sub_steps", "exact"])]
     no_pool: bool,
-    /// Size of the backend's device memory
-    #[arg(long, default_value = "1GiB", allow_hyphen_values = true, value_parser = size::parse)]
-    device_memory: u64,
     /// Write a snapshot of the replay for `ringmem view`
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
@@ -82,7 +86,12 @@ enum Backend {
     Host,
 }
 
-/// The largest trace in bytes and in events. Each event takes some hundred bytes during a replay.
+/// Without a limit: more than any policy needs for so many bytes in all.
+fn enough(requested: u64) -> u64 {
+    requested.saturating_mul(2).saturating_add(1 << 30).min(1 << 40)
+}
+
+/// The largest file in bytes and in events. Each event takes some hundred bytes during a replay.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 24;
 /// Most samples of a snapshot: about a page's columns of pixels.
@@ -101,15 +110,44 @@ fn steps(text: &str) -> Result<u32, String> {
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
-    let mut source = opened(&arguments.trace)?;
-    for (option, path) in [("--snapshot", &arguments.snapshot), ("--csv", &arguments.csv)] {
+    let mut source = opened(&arguments.file)?;
+    let files = [("--snapshot", &arguments.snapshot), ("--csv", &arguments.csv)];
+    for (option, path) in files {
         if let Some(path) = path
             && source.is_at(path).map_err(Failure::fact)?
         {
-            return Err(Failure::Usage(format!("{option} {} is {} itself", path.display(), arguments.trace.display())));
+            return Err(Failure::Usage(format!("{option} {} is {} itself", path.display(), arguments.file.display())));
         }
     }
-    let trace = read(&mut source)?;
+    let mut recording = read(&mut source)?;
+    let numbers: Vec<String> = recording.devices.iter().map(|device| device.number.to_string()).collect();
+    if let Some(wanted) = arguments.device {
+        recording.devices.retain(|device| device.number == wanted);
+        if recording.devices.is_empty() {
+            let there = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
+            return Err(of_file(&arguments.file, &format_args!("no device {wanted}; the file has {there}")));
+        }
+    }
+    if let [_, _, ..] = recording.devices[..]
+        && let Some((option, _)) = files.iter().find(|(_, path)| path.is_some())
+    {
+        return Err(Failure::Usage(format!("{option} is of one device: --device, one of {}", numbers.join(", "))));
+    }
+    if recording.devices.is_empty() {
+        return Err(of_file(&arguments.file, &"no allocations were recorded: see `record_memory_history`"));
+    }
+    for device in &recording.devices {
+        one(arguments, &recording, device, out)?;
+    }
+    Ok(())
+}
+
+fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device, out: &mut dyn std::io::Write) -> Done {
+    let trace = device.trace();
+    if trace.streams() > STREAMS {
+        let fact = format_args!("the trace has {} streams, more than the maximum of {STREAMS}", trace.streams());
+        return Err(of_file(&arguments.file, &fact));
+    }
     // If nothing is refused.
     let mut expected = Tally::default();
     for event in trace.events() {
@@ -119,7 +157,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
-    let rig = Rig::new(arguments, &trace)?;
+    let rig = Rig::new(arguments, &trace, arguments.slab)?;
     let (outcomes, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
     for (event, outcome) in trace.events().iter().zip(outcomes) {
         tally.count(event, outcome);
@@ -132,6 +170,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         // The program ends soon: to free each mapped block first would take it half as long as the replay.
         core::mem::forget(rig);
     }
+    bar.say("other policies");
+    let policies = policies::all(arguments, device, &tally, &seen.end)?;
     drop(bar);
     if let Some(path) = &arguments.snapshot {
         seen.snapshot.write(path).map_err(Failure::fact)?;
@@ -139,7 +179,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     if let Some(path) = &arguments.csv {
         output::replace(path, snapshot::csv(&seen.calls).to_string().as_bytes())?;
     }
-    report::Report { arguments, trace: &trace, tally: &tally, seen: &seen, elapsed }.print(out)?;
+    let live = device.peak().0;
+    let report =
+        report::Report { arguments, recording, device, trace: &trace, live, tally: &tally, seen: &seen, policies: &policies, elapsed };
+    report.print(out)?;
     Ok(())
 }
 
@@ -147,26 +190,22 @@ fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
     Failure::Fact(format!("{}: {fact}", path.display()))
 }
 
-fn read(source: &mut FileSource) -> Result<Trace, Failure> {
+fn read(source: &mut FileSource) -> Result<Recording, Failure> {
     let path = source.path().to_owned();
     let fact = |fact: &dyn std::fmt::Display| of_file(&path, fact);
     if source.len() > LONGEST {
-        return Err(fact(&format_args!("a trace of more than {}", size::show(LONGEST))));
+        return Err(fact(&format_args!("a recording of more than {}", size::show(LONGEST))));
     }
     let mut bytes = vec![0; source.len() as usize];
     source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(&path, cause))?;
-    if bytes.iter().filter(|&&byte| byte == b'\n').count() > EVENTS {
-        return Err(fact(&format_args!("a trace of more than {EVENTS} events")));
+    let too_many = || fact(&format_args!("a recording of more than {EVENTS} events"));
+    // A text has a line an event: counted before anything is stored.
+    if bytes.first() != Some(&0x80) && bytes.iter().filter(|&&byte| byte == b'\n').count() > EVENTS {
+        return Err(too_many());
     }
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let lines = bytes.iter().take(error.valid_up_to()).filter(|&&byte| byte == b'\n').count();
-        fact(&format_args!("line {} is not UTF-8", lines + 1))
-    })?;
-    let trace = Trace::parse(text).map_err(|error| fact(&error))?;
-    if trace.streams() > STREAMS {
-        return Err(fact(&format_args!("the trace has {} streams, more than the maximum of {STREAMS}", trace.streams())));
-    }
-    Ok(trace)
+    let recording = Recording::parse(bytes).map_err(|error| fact(&error))?;
+    let is_short = recording.devices.iter().all(|device| device.events.len() <= EVENTS);
+    is_short.then_some(recording).ok_or_else(too_many)
 }
 
 struct Rig {
@@ -176,17 +215,19 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(arguments: &Arguments, trace: &Trace) -> Result<Self, Failure> {
+    fn new(arguments: &Arguments, trace: &Trace, slab: Option<u64>) -> Result<Self, Failure> {
+        let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
+        let memory = arguments.limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)));
         // The memory is never read: a pool of any size is replayed without any.
-        let builder: Builder = HostBackend::builder().device_memory(arguments.device_memory).poison(false);
-        let backend = builder.build().map_err(|error| absurd("--device-memory", error))?;
+        let builder: Builder = HostBackend::builder().device_memory(memory).poison(false);
+        let backend = builder.build().map_err(|error| absurd("--limit", error))?;
         let pool = Pool::builder(Device::new(&backend, 0));
         let pool = if arguments.no_pool {
             pool.enabled(false).limit(u64::MAX)
         } else {
             let classes = Classes::new(4096, 21, arguments.sub_steps)?;
-            let pool = pool.limit(arguments.pool_limit).classes(classes).exact(arguments.exact);
-            if let Some(slab) = arguments.slab { pool.slab(slab) } else { pool }
+            let pool = pool.limit(memory).classes(classes).exact(arguments.exact);
+            if let Some(slab) = slab { pool.slab(slab) } else { pool }
         };
         let pool = pool.build().map_err(|error| absurd("--slab", error))?;
         let streams = (0..trace.streams()).map(|_| Stream::new(&backend, 0)).collect::<Result<_, _>>()?;
@@ -290,7 +331,7 @@ fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Vec<Ou
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
-    let rig = Rig::new(arguments, trace)?;
+    let rig = Rig::new(arguments, trace, arguments.slab)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
     let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);

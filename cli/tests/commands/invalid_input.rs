@@ -323,10 +323,8 @@ fn an_unwritable_output_is_a_failure() {
 fn the_system_error_and_the_option_are_printed() {
     let trace = file(b"alloc 0 4096 256\n");
     let mut shell = Command::new("bash");
-    shell
-        .args(["-c", "ulimit -v 4000000; exec \"$0\" replay \"$1\" --device-memory 512GiB", env!("CARGO_BIN_EXE_ringmem")])
-        .arg(trace.path());
-    finish(shell).refuses(1, &["--device-memory: cannot map 5497", " bytes: ", "os error 12"]);
+    shell.args(["-c", "ulimit -v 4000000; exec \"$0\" replay \"$1\" --limit 512GiB", env!("CARGO_BIN_EXE_ringmem")]).arg(trace.path());
+    finish(shell).refuses(1, &["--limit: cannot map 5497", " bytes: ", "os error 12"]);
 }
 
 #[test]

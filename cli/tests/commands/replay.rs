@@ -133,11 +133,11 @@ fn a_recorded_trace_replays_on_every_pool_setting() {
 #[test]
 fn failed_allocations_are_counted_and_the_first_is_named() {
     let trace = "alloc 0 1048576 256\nalloc 1 3145728 256\nfree 1\nrefused 4194304 256\nfree 9\nfree 0\nrefused 1024 256\n";
-    for options in [&["--pool-limit", "3MiB"][..], &["--device-memory", "3MiB"], &["--no-pool", "--device-memory", "3MiB"]] {
+    for options in [&["--limit", "3MiB"][..], &["--slab", "1MiB", "--limit", "3MiB"], &["--no-pool", "--limit", "3MiB"]] {
         let object = replay(trace, options);
         let figures = ["events", "allocations", "refused", "frees", "frees_of_nothing"].map(|name| number(&object, name));
         assert_eq!(figures, [7, 2, 2, 1, 1], "{object}");
-        assert_eq!(object["first_refusal"]["line"], 2);
+        assert_eq!(object["first_refusal"]["event"], 2);
         assert!(object["first_refusal"]["why"].as_str().is_some_and(|why| why.contains("requested 3 MiB")), "{object}");
         assert_eq!((number(&object, "requested_peak"), number(&object, "live_at_end")), (1 << 20, 0));
     }
@@ -156,7 +156,7 @@ fn fragmentation_is_reported_at_the_peak_and_the_end() {
     (0..8).for_each(|block| writeln!(trace, "alloc {block} 1048576 256").expect("room"));
     (0..8).step_by(2).for_each(|block| writeln!(trace, "free {block}").expect("room"));
     trace.push_str("refused 4194304 256\n");
-    let object = replay(&trace, &["--slab", "8MiB", "--pool-limit", "8MiB"]);
+    let object = replay(&trace, &["--slab", "8MiB", "--limit", "8MiB"]);
     assert_eq!((part(&object, "fragmentation", "peak"), part(&object, "fragmentation", "end")), (0.0, 0.75), "{object}");
     assert_eq!((number(&object, "reserved_peak"), number(&object, "refused")), (8 << 20, 1));
 }
@@ -166,18 +166,18 @@ fn the_text_output_has_the_figures_of_the_object() {
     let (directory, known) = (tempfile::tempdir().expect("a directory"), known());
     let path = directory.path().join("known.trace");
     std::fs::write(&path, known.clone() + "refused 9999999999 1\nfree 77777\n").expect("room for it");
-    let slabs = ["replay", text(&path), "--slab", "32MiB"];
+    let slabs = ["replay", text(&path), "--slab", "32MiB", "--limit", "4GiB"];
     for ran in [call(&IMAGE, slabs), execute(slabs)] {
         let Ran { code, out, err } = &ran;
         assert_eq!((*code, err.as_str()), (0, ""));
         for fact in [
             "known.trace: 19997 events on 0 streams",
-            "slabs of 32 MiB, 4 classes per power of two, limit 4 GiB, 1 GiB of device memory",
+            "slabs of 32 MiB, 4 classes per power of two, limit 4 GiB",
             "10523 given, 1 refused; 9472 freed",
-            "line 19996: memory limit reached: requested 9999999999 bytes, 32 MiB of 4 GiB in use",
+            "event 19996: memory limit reached: requested 9999999999 bytes, 32 MiB of 4 GiB in use",
             "1 of unknown blocks, 0 failed",
             "9471 of 10523, 90.0 %",
-            "driver         1 allocation\n",
+            "driver         1 allocation, 0 moves, 0 frees\n",
             "4.14 MiB requested, 4.14 MiB in blocks, 32 MiB reserved at most",
             "0.0 % at the peak, 0.0 % at the end",
             " ns an event",
@@ -186,11 +186,11 @@ fn the_text_output_has_the_figures_of_the_object() {
         }
     }
     let ran = call(&IMAGE, ["replay", text(&path)]);
-    assert_eq!(ran.out.contains("one address range, 4 classes per power of two, limit 4 GiB"), cfg!(target_os = "linux"), "{ran:?}");
-    let ran = call(&IMAGE, ["replay", text(&path), "--no-pool"]);
-    assert!(ran.out.contains("pool           none, 1 GiB of device memory") && ran.out.contains("10523 allocations"), "{ran:?}");
+    assert_eq!(ran.out.contains("one address range, 4 classes per power of two, no limit"), cfg!(target_os = "linux"), "{ran:?}");
+    let ran = call(&IMAGE, ["replay", text(&path), "--no-pool", "--limit", "4GiB"]);
+    assert!(ran.out.contains("pool           none, limit 4 GiB") && ran.out.contains("10523 allocations"), "{ran:?}");
     let ran = call(&IMAGE, ["replay", text(&path), "--exact"]);
-    assert!(ran.out.contains("per power of two, exact blocks, limit 4 GiB"), "{ran:?}");
+    assert!(ran.out.contains("per power of two, exact blocks, no limit"), "{ran:?}");
     assert!(
         ran.out.contains("hits           none: blocks of exact size are not cached") && !ran.out.contains("hits           0 of"),
         "{ran:?}"
@@ -213,7 +213,7 @@ fn an_empty_trace_is_valid() {
 fn comma_separated_values_have_a_line_for_each_event() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("events.csv");
-    replay("alloc 0 1048576 256\nrefused 99999999999 256\nfree 0\n", &["--csv", text(&path)]);
+    replay("alloc 0 1048576 256\nrefused 99999999999 256\nfree 0\n", &["--csv", text(&path), "--limit", "1GiB"]);
     let table = std::fs::read_to_string(&path).expect("a table");
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     let columns = |names: [&str; 4]| names.map(|name| rows[0].iter().position(|title| *title == name).expect("a column"));
@@ -250,12 +250,12 @@ fn the_recorded_trace_has_known_hits() {
 fn an_invalid_trace_is_an_error_with_its_line() {
     let directory = tempfile::tempdir().expect("a directory");
     for (content, facts) in [
-        (&b"alloc 0 4096 256\nalloc one 1 1\n"[..], &["line 2 is not `alloc BLOCK SIZE ALIGN [on STREAM]`"][..]),
-        (b"alloc 0 4096 256\n\nfree 0\n", &["line 2 is not `alloc ..., refused ... or free ...`"]),
-        (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3 has no line end: the trace is truncated"]),
+        (&b"alloc 0 4096 256\nalloc one 1 1\n"[..], &["line 2: not `alloc BLOCK SIZE ALIGN [on STREAM]`"][..]),
+        (b"alloc 0 4096 256\n\nfree 0\n", &["line 2: not `alloc ..., refused ... or free ...`"]),
+        (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3: no line end: the trace is truncated"]),
         (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: duplicate block number 0"]),
-        (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3 is not UTF-8"]),
-        (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1 is not `alloc"]),
+        (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3: not UTF-8"]),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1: not `alloc"]),
         (b"alloc 0 4096 256 on 256\n", &["257 streams", "256"]),
     ] {
         let path = directory.path().join("trace");
@@ -278,9 +278,10 @@ fn invalid_options_are_named_in_the_error() {
         (&["--sub-steps", "-1"], &["--sub-steps", "-1"]),
         (&["--slab", "1KiB"], &["--slab", "slab size", "1024", "65536"]),
         (&["--slab", "0"], &["--slab", "zero"]),
-        (&["--pool-limit", "-5"], &["--pool-limit", "-5"]),
-        (&["--pool-limit", "much"], &["--pool-limit", "much"]),
-        (&["--device-memory", "2TiB"], &["--device-memory", "2199023255552"]),
+        (&["--limit", "-5"], &["--limit", "-5"]),
+        (&["--limit", "much"], &["--limit", "much"]),
+        (&["--limit", "2TiB"], &["--limit", "2199023255552"]),
+        (&["--device", "one"], &["--device", "one"]),
         (&["--no-pool", "--slab", "2MiB"], &["--no-pool", "--slab"]),
         (&["--no-pool", "--exact"], &["--no-pool", "--exact"]),
         (&["--backend", "abacus"], &["--backend", "abacus"]),
@@ -294,11 +295,119 @@ fn invalid_options_are_named_in_the_error() {
             assert_eq!(ran.out, "");
         }
     }
-    call(&IMAGE, ["replay"]).refuses(2, &["TRACE"]);
+    call(&IMAGE, ["replay"]).refuses(2, &["FILE"]);
 }
 
 #[test]
 fn a_trace_of_too_many_events_is_an_error() {
     let file = file(&vec![b'\n'; (1 << 24) + 1]);
     call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
+}
+
+/// 3 MiB and 18 MiB, of which the first is freed; then 21 MiB.
+const PROGRAM: &str = "alloc 0 3145728 256\nalloc 1 18874368 256\nfree 0\nalloc 2 22020096 256\n";
+
+fn policy<'a>(object: &'a Value, name: &str) -> &'a Value {
+    let policies = object["policies"].as_array().expect("policies");
+    policies.iter().find(|policy| policy["policy"] == name).unwrap_or_else(|| panic!("no {name} in {object}"))
+}
+
+#[test]
+fn each_policy_has_its_row() {
+    let object = replay(PROGRAM, &[]);
+    let rows = ["PyTorch's allocator", "PyTorch's, expandable segments", "no pool"].map(|name| {
+        let row = policy(&object, name);
+        (number(row, "reserved_peak") >> 20, number(row, "driver_calls"), row["model"].as_bool())
+    });
+    // Segments of 20, 18 and 22 MiB; steps of 20 MiB; three allocations and a free.
+    assert_eq!(rows, [(20 + 18 + 22, 3, Some(true)), (60, 3, Some(true)), (39, 4, Some(true))]);
+    assert_eq!(number(&object, "wanted_peak"), 39 << 20);
+    let ours = policy(&object, "ringmem's pool");
+    assert_eq!((number(ours, "reserved_peak"), ours["model"].as_bool()), (number(&object, "reserved_peak"), Some(false)));
+    assert!((ours["of_peak"].as_f64().expect("a ratio") - number(ours, "reserved_peak") as f64 / (39 << 20) as f64).abs() < 1e-9);
+    assert_eq!(number(policy(&object, "ringmem's pool, slabs"), "reserved_peak"), 64 << 20);
+    let names = |options: &[&str]| -> Vec<String> {
+        let object = replay(PROGRAM, options);
+        object["policies"].as_array().expect("policies").iter().map(|row| row["policy"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&["--no-pool"]), ["PyTorch's allocator", "PyTorch's, expandable segments", "no pool"]);
+    assert_eq!(names(&["--slab", "2MiB"]).len(), 4, "the same row twice");
+}
+
+#[test]
+fn a_limit_shows_where_each_policy_fails() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("table.csv");
+    let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
+    let rows = "alloc,1,0,2097152,256,,,,src/a.rs:1:2,,\nalloc,2,1,19922944,256,,,,src/a.rs:2:2,,\n\
+                alloc,4,2,19922944,256,,,weights,src/b.rs:30:5,,\nalloc,5,3,20971520,256,,,,src/c.rs:4:4,,\n";
+    std::fs::write(&path, format!("{head}{rows}")).expect("room for it");
+    let ran = call(&IMAGE, ["replay", text(&path), "--limit", "40MiB"]);
+    let lines: Vec<&str> =
+        ran.out.lines().filter(|line| line.contains("yes") || line.contains("no: ") || line.contains("fits in")).collect();
+    let [title, ours, .., pytorch, _, direct] = &lines[..] else { panic!("{ran:?}") };
+    assert!(title.contains("60 MiB live at most") && title.ends_with("fits in 40 MiB"), "{title}");
+    assert!(ours.contains("ringmem's pool") && ours.ends_with("no: event 4 refused, 20 MiB, src/c.rs:4"), "{ours}");
+    assert!(pytorch.ends_with("no: event 3 refused, 19 MiB, weights in src/b.rs:30; 1 more"), "{pytorch}");
+    assert!(direct.ends_with("no: event 4 refused, 20 MiB, src/c.rs:4"), "{direct}");
+    let object = call(&IMAGE, ["replay", text(&path), "--limit", "40MiB", "--json"]).json();
+    let first = &policy(&object, "PyTorch's allocator")["first_refusal"];
+    assert_eq!((number(first, "event"), number(first, "bytes")), (3, 19 << 20));
+    assert_eq!((first["place"].as_str(), first["stack"][0].as_str()), (Some("weights in src/b.rs:30"), Some("weights in src/b.rs:30")));
+    assert_eq!(number(&object, "limit"), 40 << 20);
+    let ran = call(&IMAGE, ["replay", text(&path), "--limit", "128MiB"]);
+    assert_eq!(ran.out.matches("  yes\n").count(), 5, "{ran:?}");
+}
+
+#[test]
+fn a_snapshot_of_pytorch_replays_as_the_program_that_it_recorded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [trace, snapshot, pickle] = ["a.trace", "a.json", "a.pickle"].map(|name| directory.path().join(name));
+    std::fs::write(&trace, recorded()).expect("room for it");
+    let ran = call(&IMAGE, ["replay", text(&trace), "--snapshot", text(&snapshot), "--json"]);
+    let wanted = ran.json();
+    call(&IMAGE, ["view", text(&snapshot), "--format", "pytorch", "--output", text(&pickle)]);
+    for file in [&snapshot, &pickle] {
+        let object = call(&IMAGE, ["replay", text(file), "--device", "0", "--json"]).json();
+        for figure in ["events", "allocations", "frees", "wanted_peak", "requested_peak", "reserved_peak"] {
+            assert_eq!(object[figure], wanted[figure], "{figure}: {object}");
+        }
+    }
+    let ran = call(&IMAGE, ["replay", text(&pickle), "--device", "0"]);
+    assert!(ran.out.contains("429 events on ") && ran.out.contains(" of device 0\n"), "{ran:?}");
+}
+
+#[test]
+fn devices_are_replayed_one_after_another() {
+    let two = r#"{"version":1,"traces":[{"name":"a","events":[{"kind":"alloc","block":1,"bytes":10}]},
+        {"name":"b","events":[{"kind":"alloc","block":1,"bytes":20},{"kind":"free","block":1}]}]}"#;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("two.json");
+    std::fs::write(&path, two).expect("room for it");
+    let ran = call(&IMAGE, ["replay", text(&path), "--json"]);
+    let objects: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let facts: Vec<_> =
+        objects.iter().map(|object| (number(object, "device"), object["name"].as_str(), number(object, "wanted_peak"))).collect();
+    assert_eq!(facts, [(0, Some("a"), 10), (1, Some("b"), 20)]);
+    let ran = call(&IMAGE, ["replay", text(&path), "--device", "1"]);
+    assert!(ran.out.contains("two.json: 2 events on 0 streams, trace \"b\"\n") && !ran.out.contains("\"a\""), "{ran:?}");
+    call(&IMAGE, ["replay", text(&path), "--device", "2"]).refuses(1, &["no device 2; the file has 0, 1"]);
+    let to = directory.path().join("to");
+    call(&IMAGE, ["replay", text(&path), "--csv", text(&to)]).refuses(2, &["--csv", "--device", "one of 0, 1"]);
+    assert_eq!(call(&IMAGE, ["replay", text(&path), "--csv", text(&to), "--device", "0"]).code, 0);
+    let nothing = directory.path().join("nothing.pickle");
+    std::fs::write(&nothing, b"\x80\x04].").expect("room for it");
+    call(&IMAGE, ["replay", text(&nothing)]).refuses(1, &["no allocations were recorded"]);
+}
+
+#[test]
+fn a_refused_request_is_tried_and_given_back() {
+    let trace = "alloc 0 3145728 256\nrefused 22020096 256\nalloc 1 22020096 256\n";
+    let ran = call(&IMAGE, ["replay", text(file(trace.as_bytes()).path())]);
+    assert!(ran.out.contains("  out of memory  event 2: 21 MiB were refused\n"), "{ran:?}");
+    assert!(ran.out.contains("  24 MiB wanted at most"), "{ran:?}");
+    let object = replay(trace, &[]);
+    assert_eq!(number(policy(&object, "PyTorch's allocator"), "reserved_peak"), (20 + 22) << 20);
+    assert_eq!(number(policy(&object, "no pool"), "reserved_peak"), 24 << 20);
+    assert_eq!(number(policy(&replay(trace, &["--limit", "20MiB"]), "no pool"), "refused"), 2);
 }

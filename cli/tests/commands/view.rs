@@ -68,7 +68,7 @@ fn a_snapshot_of_a_replay_becomes_one_html_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("trace"), TRACE).expect("room");
-    let ran = execute(["replay", text(&path("trace")), "--slab", "8MiB", "--snapshot", text(&path("memory.json"))]);
+    let ran = execute(["replay", text(&path("trace")), "--slab", "8MiB", "--limit", "1GiB", "--snapshot", text(&path("memory.json"))]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let json: Value = serde_json::from_slice(&std::fs::read(path("memory.json")).expect("a snapshot")).expect("JSON");
     let names: Vec<&Value> = json["pools"].as_array().expect("pools").iter().map(|pool| &pool["name"]).collect();

@@ -3,16 +3,23 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ringmem::memory::Trace;
+use ringmem_recordings::{Device, Format, Kind, Recording, StackId};
 use serde_json::{Value, json};
 
+use super::policies::{DIRECT, PYTORCH, Policy};
 use super::{Arguments, Seen, Tally};
-use crate::{counted, json_line, nanoseconds, shown, size};
+use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a Arguments,
+    pub(super) recording: &'a Recording,
+    pub(super) device: &'a Device,
     pub(super) trace: &'a Trace,
+    /// The most bytes live or refused at one time, as recorded.
+    pub(super) live: u64,
     pub(super) tally: &'a Tally,
     pub(super) seen: &'a Seen,
+    pub(super) policies: &'a [Policy],
     pub(super) elapsed: Duration,
 }
 
@@ -23,10 +30,10 @@ impl Report<'_> {
 
     fn json(&self) -> Value {
         let Self { arguments, tally, seen, .. } = self;
-        let refusal = tally.first_refusal.as_ref().map(|(line, why)| json!({ "line": line, "why": why }));
+        let refusal = tally.first_refusal.as_ref().map(|(event, why)| json!({ "event": event, "why": why }));
         let pool = (!arguments.no_pool).then(|| {
             json!({
-                "limit": arguments.pool_limit, "slab": arguments.slab, "sub_steps": arguments.sub_steps, "exact": arguments.exact,
+                "slab": arguments.slab, "sub_steps": arguments.sub_steps, "exact": arguments.exact,
             })
         });
         json!({
@@ -42,6 +49,8 @@ impl Report<'_> {
             "misses": seen.end.misses,
             "hit_rate": arguments.has_cache().then(|| seen.end.hit_rate()),
             "driver_allocations": seen.driver_allocations,
+            "driver_moves": seen.end.memory_moves,
+            "driver_frees": seen.end.memory_frees,
             "requested_peak": tally.peak,
             "held_at_peak": seen.peak.held_bytes,
             "reserved_peak": seen.end.reserved_peak,
@@ -50,32 +59,142 @@ impl Report<'_> {
             "waste": { "peak": seen.peak.internal_waste(), "end": seen.end.internal_waste() },
             "elapsed_ns": nanoseconds(self.elapsed),
             "pool": pool,
-            "device_memory": arguments.device_memory,
+            "limit": arguments.limit,
+            "device": self.device.number,
+            "name": self.device.name,
+            "live_before": self.device.before,
+            "wanted_peak": self.live,
+            "recorded_reserved": self.device.reserved.map(|reserved| reserved.peak),
+            "policies": self.policies.iter().map(|policy| self.policy(policy)).collect::<Vec<_>>(),
             "backend": "host",
         })
     }
 
+    fn policy(&self, policy: &Policy) -> Value {
+        let first = policy.first_refusal.and_then(|index| Some((index + 1, self.device.events.get(index)?)));
+        json!({
+            "policy": policy.name,
+            "model": policy.is_model,
+            "reserved_peak": policy.reserved,
+            "of_peak": ratio(policy.reserved, self.live),
+            "driver_calls": policy.calls,
+            "refused": policy.refused,
+            "first_refusal": first.map(|(number, event)| json!({
+                "event": number, "bytes": event.size, "place": self.place(event.stack), "stack": self.stack(event.stack),
+            })),
+        })
+    }
+
+    fn place(&self, stack: StackId) -> Option<String> {
+        self.recording.stacks.place(stack).map(|frame| match (frame.function, frame.file) {
+            (function, "") => function.to_owned(),
+            ("", file) => format!("{file}:{}", frame.line),
+            (function, file) => format!("{function} in {file}:{}", frame.line),
+        })
+    }
+
+    fn stack(&self, stack: StackId) -> Vec<String> {
+        let frames = self.recording.stacks.frames(stack);
+        frames.map(|frame| format!("{} in {}:{}", frame.function, frame.file, frame.line)).collect()
+    }
+
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.head(out)?;
+        self.table(out)?;
+        self.details(out)
+    }
+
+    fn head(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { arguments, device, recording, .. } = self;
+        let streams = match recording.format {
+            Format::Ringmem => self.trace.streams(),
+            _ => device.events.iter().map(|event| u64::from(event.stream) + 1).max().unwrap_or(0),
+        };
+        let events = counted(device.events.len() as u64, "event");
+        write!(out, "{}: {events} on {}", shown(&arguments.file), counted(streams, "stream"))?;
+        match (&device.name, recording.format) {
+            (Some(name), _) => writeln!(out, ", trace {:?}", plain(name))?,
+            (None, Format::PyTorch) => writeln!(out, " of device {}", device.number)?,
+            _ => writeln!(out)?,
+        }
+        let before = device.events.iter().take(device.before).map(|event| event.size).sum();
+        if device.before > 0 {
+            let blocks = counted(device.before as u64, "block");
+            writeln!(out, "  before         {blocks} of {} had been allocated, and come first", size::show(before))?;
+        }
+        if let Some(reserved) = device.reserved {
+            write!(out, "  recorded       {} reserved at most", size::show(reserved.peak))?;
+            // At another limit, the model differs because it must.
+            let model = self.policies.iter().find(|policy| policy.name == PYTORCH).filter(|_| arguments.limit.is_none());
+            match model.map(|model| (model.reserved, model.reserved.abs_diff(reserved.peak))) {
+                None => writeln!(out)?,
+                Some((_, 0)) => writeln!(out, "; the model of PyTorch's allocator: the same")?,
+                Some((model, by)) => {
+                    let than = if model < reserved.peak { "less" } else { "more" };
+                    writeln!(out, "; the model of PyTorch's allocator: {} {than}", size::show(by))?;
+                }
+            }
+        }
+        if let Some((index, event)) = device.events.iter().enumerate().find(|(_, event)| event.kind == Kind::Refused) {
+            write!(out, "  out of memory  event {}: {} were refused", index + 1, size::show(event.size))?;
+            self.write_place(event.stack, out)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn write_place(&self, stack: StackId, out: &mut dyn Write) -> io::Result<()> {
+        self.place(stack).map_or(Ok(()), |place| write!(out, ", {}", plain(&place)))
+    }
+
+    fn table(&self, out: &mut dyn Write) -> io::Result<()> {
+        let limit = self.arguments.limit.map(size::show);
+        let has_refused = self.device.events.iter().any(|event| event.kind == Kind::Refused);
+        let title = format!("{} {} at most", size::show(self.live), if has_refused { "wanted" } else { "live" });
+        write!(out, "\n  {title:<38} {:>12} {:>8} {:>13}", "reserved", "of that", "driver calls")?;
+        match &limit {
+            Some(limit) => writeln!(out, "  fits in {limit}")?,
+            None => writeln!(out)?,
+        }
+        for policy in self.policies {
+            let name = if policy.is_model && policy.name != DIRECT { format!("{} (model)", policy.name) } else { policy.name.to_owned() };
+            // What refuses some of the requests may have less than they need.
+            let ratio = if policy.refused == 0 { format!("{:.4}", ratio(policy.reserved, self.live)) } else { String::new() };
+            write!(out, "  {name:<38} {:>12} {ratio:>8} {:>13}", size::show(policy.reserved), policy.calls)?;
+            if let Some(index) = policy.first_refusal {
+                let size = self.device.events.get(index).map_or(0, |event| event.size);
+                write!(out, "  no: event {} refused, {}", index + 1, size::show(size))?;
+                self.write_place(self.device.events.get(index).map_or_else(StackId::default, |event| event.stack), out)?;
+                if policy.refused > 1 {
+                    write!(out, "; {} more", policy.refused - 1)?;
+                }
+            } else if limit.is_some() {
+                write!(out, "  yes")?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)
+    }
+
+    fn details(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { arguments, tally, seen, .. } = self;
-        writeln!(out, "{}: {} on {}", shown(&arguments.trace), counted(tally.events, "event"), counted(self.trace.streams(), "stream"))?;
+        let limit = arguments.limit.map_or_else(|| "no limit".to_owned(), |limit| format!("limit {}", size::show(limit)));
         match arguments.no_pool {
-            true => writeln!(out, "  pool           none, {} of device memory", size::show(arguments.device_memory))?,
+            true => writeln!(out, "  pool           none, {limit}")?,
             false => writeln!(
                 out,
-                "  pool           {}, {} classes per power of two{}, limit {}, {} of device memory",
+                "  pool           {}, {} classes per power of two{}, {limit}",
                 match arguments.slab {
                     None if cfg!(target_os = "linux") => "one address range".to_owned(),
                     slab => format!("slabs of {}", size::show(slab.unwrap_or(32 << 20))),
                 },
                 arguments.sub_steps,
                 if arguments.exact { ", exact blocks" } else { "" },
-                size::show(arguments.pool_limit),
-                size::show(arguments.device_memory)
             )?,
         }
         writeln!(out, "  allocations    {} given, {} refused; {} freed", tally.given, tally.refused, tally.freed)?;
-        if let Some((line, why)) = &tally.first_refusal {
-            writeln!(out, "  first refusal  line {line}: {why}")?;
+        if let Some((event, why)) = &tally.first_refusal {
+            writeln!(out, "  first refusal  event {event}: {why}")?;
         }
         if tally.not_live + tally.failed > 0 {
             writeln!(out, "  bad frees      {} of unknown blocks, {} failed", tally.not_live, tally.failed)?;
@@ -85,7 +204,8 @@ impl Report<'_> {
             (true, false) => writeln!(out, "  hits           none: without a pool, each request is a driver allocation")?,
             (false, false) => writeln!(out, "  hits           none: blocks of exact size are not cached, the heap serves each request")?,
         }
-        writeln!(out, "  driver         {}", counted(seen.driver_allocations, "allocation"))?;
+        let (moves, frees) = (counted(seen.end.memory_moves, "move"), counted(seen.end.memory_frees, "free"));
+        writeln!(out, "  driver         {}, {moves}, {frees}", counted(seen.driver_allocations, "allocation"))?;
         writeln!(
             out,
             "  peak           {} requested, {} in blocks, {} reserved at most",
@@ -114,4 +234,8 @@ impl Report<'_> {
 
 fn percent(part: f64) -> impl Display {
     std::fmt::from_fn(move |f| write!(f, "{:.1} %", part * 100.0))
+}
+
+fn ratio(reserved: u64, live: u64) -> f64 {
+    if live == 0 { 1.0 } else { reserved as f64 / live as f64 }
 }
