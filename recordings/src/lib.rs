@@ -19,7 +19,7 @@
 //! # Ok::<(), ringmem_recordings::ReadError>(())
 //! ```
 //!
-//! A file is data: nothing in it is executed, and one that is truncated or absurd is an error that tells where. Reading takes at most three times the memory of
+//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading takes at most three times the memory of
 //! the file, the file included. `ringmem replay` and `ringmem view` read these files.
 
 pub mod models;
@@ -48,7 +48,7 @@ pub struct Recording {
     pub stacks: Stacks,
 }
 
-/// What wrote a recording.
+/// The program or library that wrote a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
@@ -75,13 +75,13 @@ pub struct Device {
     pub missing_frees: u64,
     /// Frees of no block that are not in [`events`](Self::events): their size is not in the file.
     pub unknown_frees: u64,
-    /// What the allocator had from the driver, if the file tells.
+    /// Memory that the allocator had from the driver, if the file tells.
     pub reserved: Option<Reserved>,
     /// The trace itself, with its streams.
     native: Option<Trace>,
 }
 
-/// What a recorded allocator had from the driver. Bytes.
+/// Bytes that a recorded allocator had from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Before the first event.
@@ -95,7 +95,7 @@ pub struct Reserved {
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// Given, refused or freed.
     pub kind: Kind,
     /// The block's number. Numbers count up from 0 in the order of allocation. 0 for [`Kind::Refused`].
     pub block: u32,
@@ -113,7 +113,7 @@ pub struct Event {
     pub time_ns: Option<NonZeroU64>,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A block was given.
@@ -133,7 +133,7 @@ pub enum ReadError {
     Byte {
         /// From 0.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// In a text.
@@ -141,13 +141,13 @@ pub enum ReadError {
     Line {
         /// From 1.
         line: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// In the contents.
     #[error("{what}")]
     Content {
-        /// What is wrong, and where.
+        /// The fault, and its place.
         what: String,
     },
 }
@@ -167,7 +167,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The place of the first fault, or what is missing.
+    /// The first fault and its place.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ReadError> {
         // PROTO begins every pickle from protocol 2 on.
         if bytes.first() == Some(&0x80) {

@@ -1,6 +1,6 @@
-//! Models of allocators, which count what they would have from the driver.
+//! Models of allocators, which count the memory that they would have from the driver.
 //!
-//! They follow published rules. They are not the programs they model: their times say nothing, and what they omit is named at each.
+//! They follow published rules. They are not the programs they model: their times say nothing, and each names its omissions.
 //!
 //! Work is complete at each free, so a free block of a stream may be given again. Blocks of one stream never serve another.
 
@@ -38,14 +38,14 @@ impl BestFit {
         Some(offset)
     }
 
-    /// Frees what a caller of [`take`](Self::take) does not need.
+    /// Frees the rest of an extent that was [taken](Self::take).
     pub fn give_rest(&mut self, offset: u64, length: u64) {
         if length > 0 {
             self.add((offset, length));
         }
     }
 
-    /// Takes the shortest extent of at least `length`, of equal ones the first. Its caller returns what it does not need.
+    /// Takes the shortest extent of at least `length`, of equal ones the first. Its caller returns the rest.
     pub fn take(&mut self, length: u64) -> Option<Extent> {
         let &(found, offset) = self.by_length.range((length, 0)..).next()?;
         self.remove((offset, found));
@@ -96,7 +96,7 @@ pub struct Block {
 /// A stream, and whether its blocks are small.
 type Pool = (u32, bool);
 
-/// What a model has from the driver.
+/// A model's memory from the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// Bytes now.
@@ -128,7 +128,7 @@ pub trait Model {
     fn take(&mut self, bytes: u64, stream: u32) -> Option<Block>;
     /// Frees a block of this model.
     fn give(&mut self, block: Block);
-    /// What it has from the driver.
+    /// Its memory from the driver.
     fn driver(&self) -> Driver;
 }
 
@@ -143,7 +143,7 @@ fn rounded(bytes: u64) -> Option<(u64, bool)> {
 /// Blocks up to 1 MiB come from segments of 2 MiB, larger ones best fit from segments of 20 MiB, or of their own size from 10 MiB on. The rest of a block is
 /// split off if it is longer than 1 MiB; of a small one, from 512 bytes on. If the driver refuses, all free segments are freed first.
 ///
-/// Omitted: private pools of graphs, settings such as `max_split_size_mb`, memory that other programs take. From an empty start it has, to the byte, what was
+/// Omitted: private pools of graphs, settings such as `max_split_size_mb`, memory that other programs take. From an empty start it has, to the byte, the memory that was
 /// recorded as `segment_alloc` in four programs.
 #[derive(Debug)]
 pub struct PyTorch {

@@ -18,7 +18,7 @@
 //!
 //! # Bounds
 //!
-//! - Memory: what is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can
+//! - Memory: all that is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can
 //!   demand an empty list, a list of lists or a million uses of one.
 //! - Counts in the file are compared with the bytes that are left before anything is allocated.
 //! - Nothing here recurses, and a value may contain itself: readers go down to a depth of their own.

@@ -2,8 +2,8 @@
 //!
 //! 1. An event is a dictionary of `action`, `addr` (or `device_free`, for `oom`), `size`, `stream`, since 2.2 `time_us`, and `frames` unless they were off. A
 //!    block is `alloc`ated, `free_requested` by the program, and `free_completed` when its uses on other streams are: only then can it be given again.
-//! 2. `segment_alloc`, `segment_map` and their opposites tell what the allocator has from the driver. Where a recording begins is known from its end: the
-//!    segments of the snapshot, less what the events added.
+//! 2. `segment_alloc`, `segment_map` and their opposites tell the allocator's memory from the driver. Where a recording begins is known from its end: the
+//!    segments of the snapshot, less those that the events added.
 //! 3. A recording that is switched on late, or whose ring of events has overflowed, begins with live blocks: those that it frees without an allocation, and
 //!    those of `segments` that no event mentions. Blocks of versions before 2.1 have no `address`: they lie in a row.
 //! 4. Other actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, annotations, settings, pools, compile contexts.
@@ -111,7 +111,7 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
     Ok(Recording { format: Format::PyTorch, devices, stacks: reader.stacks })
 }
 
-/// What the events add to the bytes from the driver, and what there is at the end.
+/// Bytes from the driver: those that the events add, and those at the end.
 #[derive(Default)]
 struct Segments {
     added: i128,

@@ -49,7 +49,7 @@ fn expandable_segments_grow_by_steps_and_fill_holes() {
     let second = model.take(12 * MIB, 0).expect("room");
     assert_eq!(model.driver(), driver(60, 60, 3), "10 MiB of it from the free end");
     model.give(first);
-    // The first step is all free, the second half: one goes, for a small block.
+    // The first step is all free, the second half: one is unmapped for a small block.
     model.take(1, 0).expect("a step is unmapped");
     assert_eq!(model.driver(), driver(42, 60, 5));
     // 10 MiB in the middle, and 18 at the end.

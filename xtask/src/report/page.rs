@@ -7,13 +7,9 @@ use crate::Failure;
 const LEVEL: f64 = 1.15;
 
 /// Rows of the README: the arguments of `cargo bench`, the subject, a description.
-const README: [(&str, &str, &str, &str); 10] = [
+const README: [(&str, &str, &str, &str); 6] = [
     ("rings", "spsc-8", "ringmem", "8 bytes, each published"),
-    ("rings", "spsc-64", "ringmem", "64 bytes, each published"),
-    ("rings", "spsc-256", "ringmem", "256 bytes, each published"),
-    ("rings", "batch32-64", "ringmem in place", "64 bytes, 32 at a time in place"),
     ("rings", "rtt-p50", "ringmem", "round trip"),
-    ("rings", "oneshot-64", "ringmem", "64 bytes, push and pop by one thread"),
     ("rings", "spsc-8", "ringmem flagged", "8 bytes, `ring::flagged`"),
     ("rings", "mpsc-2-1", "ringmem mpsc", "`ring::mpsc`, 2 producers"),
     ("rings", "mpmc-2-2", "ringmem mpmc", "`ring::mpmc`, 2 producers, 2 consumers"),
@@ -22,8 +18,9 @@ const README: [(&str, &str, &str, &str); 10] = [
 
 /// The README's table. Its first rows measure the same ring.
 pub fn readme(all: &[Results]) -> Result<String, Failure> {
-    let mut text = "Median nanoseconds per message, round trip or block on two cores, and the best competitor's; less is better; bold: slower by more than\n\
-         15 %. The first six rows measure `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
+    let mut text = "Median nanoseconds per message, round trip or block on two cores, then the best competitor and its figure. Less is better; a bold figure is slower than the\n\
+         competitor's by more than 15 %. Near cores share a cache, far cores do not. *Each published*: the consumer can see each message at once, not only batches.\n\
+         The first two rows measure `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
          | `cargo bench -p ringmem-benches --bench` |"
         .to_owned();
     for results in all {

@@ -1,4 +1,4 @@
-//! What each policy has from the driver for the same requests.
+//! The memory that each policy takes from the driver for the same requests.
 
 use std::collections::HashMap;
 
@@ -84,7 +84,7 @@ fn modelled(name: &'static str, device: &Device, model: &mut dyn Model) -> Polic
                 refused += 1;
                 first_refusal.get_or_insert(index);
             }
-            // What the recorded program was not given, it did not use.
+            // The recorded program did not have it.
             Some(block) if event.kind == Kind::Refused => model.give(block),
             Some(block) => drop(live.insert(event.block, block)),
         }
