@@ -153,13 +153,34 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    fn line(line: usize, what: impl Into<String>) -> Self {
-        Self::Line { line: line as u64, what: what.into() }
+    fn byte(offset: usize, what: impl Into<String>) -> Self {
+        Self::Byte { offset: offset as u64, what: one_line(what.into()) }
+    }
+
+    fn line(line: impl TryInto<u64>, what: impl Into<String>) -> Self {
+        Self::Line { line: line.try_into().unwrap_or(u64::MAX), what: one_line(what.into()) }
     }
 
     fn content(what: impl Into<String>) -> Self {
-        Self::Content { what: what.into() }
+        Self::Content { what: one_line(what.into()) }
     }
+}
+
+/// The beginning of a message, which may quote the file, without its control characters.
+fn one_line(what: String) -> String {
+    const LONGEST: usize = 300;
+    if what.len() <= LONGEST && !what.contains(char::is_control) {
+        return what;
+    }
+    let mut text = String::new();
+    for char in what.chars() {
+        if text.len() > LONGEST {
+            text.push_str("...");
+            break;
+        }
+        if char.is_control() { text.extend(char.escape_default()) } else { text.push(char) }
+    }
+    text
 }
 
 impl Recording {

@@ -151,14 +151,17 @@ pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
     let (mut blocks, mut stacks) = (Blocks::default(), Stacks::default());
     let fact = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
-        ReadError::Line { line, what: error.to_string() }
+        match error.kind() {
+            csv::ErrorKind::Deserialize { err, .. } => ReadError::line(line, err.to_string()),
+            _ => ReadError::line(line, error.to_string()),
+        }
     };
     let headers = reader.headers().map_err(fact)?.clone();
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(fact)? {
         let line = record.position().map_or(0, csv::Position::line);
         let call: Call = record.deserialize(Some(&headers)).map_err(fact)?;
-        call.add_to(&mut blocks, &mut stacks).map_err(|what| ReadError::Line { line, what: what.into() })?;
+        call.add_to(&mut blocks, &mut stacks).map_err(|what| ReadError::line(line, what))?;
     }
     if !text.ends_with('\n') {
         return Err(ReadError::line(text.lines().count(), "no line end: the table is truncated"));
@@ -181,10 +184,8 @@ struct Calls {
 
 /// The traces of a [`ringmem::snapshot::Snapshot`].
 pub(crate) fn snapshot(text: &str) -> Result<Recording, ReadError> {
-    let snapshot: Snapshot = serde_json::from_str(text).map_err(|error| {
-        let what = format!("not a snapshot of memory: {error}");
-        ReadError::Line { line: error.line() as u64, what }
-    })?;
+    let snapshot: Snapshot =
+        serde_json::from_str(text).map_err(|error| ReadError::line(error.line(), format!("not a snapshot of memory: {error}")))?;
     if snapshot.version != VERSION {
         return Err(ReadError::content(format!("snapshot version {}, expected {VERSION}", snapshot.version)));
     }

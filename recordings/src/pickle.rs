@@ -508,7 +508,7 @@ fn integer(digits: &[u8]) -> Value {
 }
 
 fn at(offset: usize, what: impl Into<String>) -> ReadError {
-    ReadError::Byte { offset: offset as u64, what: what.into() }
+    ReadError::byte(offset, what)
 }
 
 fn refused(opcode: u8, begin: usize) -> ReadError {

@@ -73,5 +73,9 @@ fn an_invalid_text_is_an_error_with_its_line() {
         let error = refuses(text);
         assert!(error.starts_with(fact), "{error}");
     }
+    // Errors that quote a file quote the beginning, and no control characters.
+    let error = refuses(format!("{head}\"a\nb\u{1b}[31m\",1,0,1,1,,,,,,\n"));
+    assert!(error.contains("`a\\nb\\u{1b}[31m`"), "{error}");
+    assert!(refuses(format!("{head}{},1,0,1,1,,,,,,\n", "long".repeat(1000))).len() < 350);
     assert!(refuses(b"alloc 0 1 1\n\xff\n".to_vec()).starts_with("line 2: not UTF-8"));
 }
