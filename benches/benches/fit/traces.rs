@@ -85,6 +85,7 @@ pub fn generated() -> Vec<Operations> {
         inference(),
         resizing(),
         staging(),
+        random(),
         hostile(),
     ]
 }
@@ -245,6 +246,21 @@ fn staging() -> Operations {
                 let index = random.index(&textures);
                 to.give(textures.swap_remove(index));
             }
+        }
+    }
+    to
+}
+
+/// Sizes from 512 bytes to 64 MiB, as many in each octave, which come and go at random: small blocks lie between large ones.
+fn random() -> Operations {
+    let (mut to, mut random) = (Operations::new("random"), Random(5));
+    let mut live = Vec::new();
+    for _ in 0..100_000 {
+        if !live.is_empty() && random.below(100) < 49 {
+            let index = random.index(&live);
+            to.give(live.swap_remove(index));
+        } else {
+            live.push(to.take(logarithmic(&mut random, 512, 17)));
         }
     }
     to
