@@ -19,8 +19,8 @@
 //! # Ok::<(), ringmem_recordings::ReadError>(())
 //! ```
 //!
-//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading takes at most three times the memory of
-//! the file, the file included. `ringmem replay` and `ringmem view` read these files.
+//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading a snapshot takes at most three times the
+//! memory of the file, the file included, if its events have stacks; an event takes some 100 bytes. `ringmem replay` and `ringmem view` read these files.
 
 pub mod models;
 mod native;
@@ -30,7 +30,7 @@ mod rmm;
 mod stacks;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 
 use ringmem::memory::Trace;
@@ -73,7 +73,7 @@ pub struct Device {
     pub before: usize,
     /// Allocations at an address that was in use: the free between them is missing, and was added.
     pub missing_frees: u64,
-    /// Frees of no block that are not in [`events`](Self::events): their size is not in the file.
+    /// Frees of no live block. Of a ringmem file they are [events](Self::events), of block `u32::MAX`; of others they are left out.
     pub unknown_frees: u64,
     /// Memory that the allocator had from the driver, if the file tells.
     pub reserved: Option<Reserved>,
@@ -194,6 +194,11 @@ impl Recording {
         if bytes.first() == Some(&0x80) {
             return pytorch::read(bytes);
         }
+        for (magic, name) in [(&b"\x1f\x8b"[..], "gzip"), (b"PK\x03\x04", "zip"), (b"\x28\xb5\x2f\xfd", "zstd")] {
+            if bytes.starts_with(magic) {
+                return Err(ReadError::byte(0, format!("a file compressed by {name}: unpack it first")));
+            }
+        }
         let text = match str::from_utf8(&bytes) {
             Ok(text) => text,
             Err(error) => {
@@ -212,6 +217,10 @@ impl Recording {
         }
         if first.starts_with("kind,") {
             return native::table(start);
+        }
+        if !first.is_empty() && !["alloc", "refused", "free"].contains(&first.split(' ').next().unwrap_or_default()) {
+            let what = "no recording is recognised: expected a snapshot of PyTorch, a log of RMM with its columns, or a trace, table or snapshot of ringmem";
+            return Err(ReadError::line(1, what));
         }
         native::trace(start)
     }
@@ -266,6 +275,8 @@ struct Builder {
     live: HashMap<u64, usize>,
     /// Blocks of which the first event is their free.
     before: Vec<Event>,
+    /// Addresses so far: a free of one is not that of a block from before.
+    mentioned: HashSet<u64>,
     streams: HashMap<u64, u32>,
 }
 
@@ -288,6 +299,11 @@ impl Builder {
 
     /// Numbers are given at the [end](Self::finish): first come the blocks that were live before. Until then a block's number is its event's index.
     fn alloc(&mut self, raw: &Raw) {
+        // It needs no memory.
+        if raw.size == 0 {
+            return;
+        }
+        self.mentioned.insert(raw.address);
         if let Some(of) = self.live.remove(&raw.address) {
             self.device.missing_frees += 1;
             let free = Event { kind: Kind::Free, time_ns: raw.time_ns, ..self.device.events[of] };
@@ -309,7 +325,7 @@ impl Builder {
             let Event { block, size, stack, .. } = self.device.events[of];
             let event = self.event(Kind::Free, block, &Raw { size, stack, ..*raw });
             self.device.events.push(event);
-        } else if raw.size == 0 {
+        } else if raw.size == 0 || !self.mentioned.insert(raw.address) {
             self.device.unknown_frees += 1;
         } else {
             let block = self.was_live(raw);
@@ -320,6 +336,7 @@ impl Builder {
 
     /// A block that was live before the recording; returns its number.
     fn was_live(&mut self, raw: &Raw) -> u32 {
+        self.mentioned.insert(raw.address);
         let block = !(self.before.len() as u32);
         let event = self.event(Kind::Alloc, block, &Raw { time_ns: None, ..*raw });
         self.before.push(event);

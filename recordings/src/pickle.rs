@@ -18,12 +18,13 @@
 //!
 //! # Bounds
 //!
-//! - Memory: all that is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can
-//!   demand an empty list, a list of lists or a million uses of one.
+//! - Memory: all that is held, counted in [`Machine::check`], may be twice the file and [`SMALL`]. A file whose values need more is refused: a byte can demand
+//!   an empty list, a list of lists or a million uses of one.
 //! - Counts in the file are compared with the bytes that are left before anything is allocated.
 //! - Nothing here recurses, and a value may contain itself: readers go down to a depth of their own.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::ReadError;
 
@@ -47,8 +48,9 @@ pub struct Tree {
     arena: Vec<u8>,
     /// Lists and dictionaries.
     containers: Vec<Container>,
-    texts: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, u32>,
+    texts: Vec<Rc<str>>,
+    numbers: HashMap<Rc<str>, u32>,
+    text_bytes: usize,
     pub root: Value,
 }
 
@@ -62,8 +64,10 @@ struct Container {
 const HEADER: usize = 8;
 /// Memory that is never too much.
 const SMALL: usize = 16 << 20;
-/// Of a text, with its entry in the map.
-const TEXT: usize = 96;
+/// Of a text besides its bytes, with its entry in the map.
+const TEXT: usize = 128;
+/// The most keys of a dictionary that is searched. One that many events share would be searched for each.
+const KEYS: usize = 64;
 
 const NONE: u64 = 0;
 const FALSE: u64 = 1;
@@ -81,7 +85,8 @@ const DICT: u64 = 9;
 impl Tree {
     /// Reads a pickle.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
-        let tree = Self { arena: vec![0], containers: Vec::new(), texts: Vec::new(), numbers: HashMap::new(), root: Value::None };
+        let tree =
+            Self { arena: vec![0], containers: Vec::new(), texts: Vec::new(), numbers: HashMap::new(), text_bytes: 0, root: Value::None };
         Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), tree }.run()
     }
 
@@ -125,6 +130,11 @@ impl Tree {
             _ => Items { tree: self, rest: &[], next: 0 },
         };
         std::iter::from_fn(move || Some((all.next()?, all.next()?)))
+    }
+
+    /// Whether a value is a dictionary of few keys.
+    pub fn is_small_dict(&self, value: Value) -> bool {
+        matches!(value, Value::Dict(_)) && self.pairs(value).nth(KEYS).is_none()
     }
 
     /// The value of a key, by the key's [number](Self::number); of equal keys the last.
@@ -261,13 +271,23 @@ impl<'a> Machine<'a> {
 
     /// Compares the memory with the [bounds](self).
     fn check(&self, begin: usize) -> Result<(), ReadError> {
-        let held = size_of::<Value>() * (self.stack.len() + self.memo.len())
+        self.check_with(0, begin)
+    }
+
+    /// As [`check`](Self::check), with bytes that are about to be held.
+    fn check_with(&self, bytes: usize, begin: usize) -> Result<(), ReadError> {
+        let held = bytes
+            + size_of::<Value>() * (self.stack.len() + self.memo.len())
             + size_of::<usize>() * self.marks.len()
             + size_of::<Container>() * self.tree.containers.len()
             + TEXT * self.tree.texts.len()
+            + self.tree.text_bytes
             + self.tree.arena.len();
-        if held > 3 * self.bytes.len() + SMALL || self.tree.arena.len() > u32::MAX as usize {
-            return Err(at(begin, "the values so far need more than three times the memory of the file"));
+        if held > 2 * self.bytes.len() + SMALL || self.tree.arena.len() > u32::MAX as usize {
+            return Err(at(
+                begin,
+                "the values so far need more than twice the memory of the file: it is damaged, or made to exhaust memory",
+            ));
         }
         Ok(())
     }
@@ -375,10 +395,8 @@ impl<'a> Machine<'a> {
             b'q' | b'r' => {
                 let index = if opcode == b'q' { self.byte()?.into() } else { self.length32()? };
                 let top = self.top(begin)?;
-                // Each value was put by an opcode of at least two bytes, so indexes are below the file's length.
-                if index > self.bytes.len() {
-                    return Err(at(begin, format!("memo index {index} in a file of {} bytes", self.bytes.len())));
-                }
+                // Picklers number their puts from 0.
+                self.check_with(size_of::<Value>() * index.saturating_sub(self.memo.len()), begin)?;
                 if index >= self.memo.len() {
                     self.memo.resize(index + 1, Value::None);
                 }
@@ -387,7 +405,10 @@ impl<'a> Machine<'a> {
             // BINGET, LONG_BINGET
             b'h' | b'j' => {
                 let index = if opcode == b'h' { self.byte()?.into() } else { self.length32()? };
-                let value = *self.memo.get(index).ok_or_else(|| at(begin, format!("memo index {index} of {}", self.memo.len())))?;
+                let value = *self
+                    .memo
+                    .get(index)
+                    .ok_or_else(|| at(begin, format!("memo index {index} of {}: the pickle is damaged", self.memo.len())))?;
                 self.stack.push(value);
             }
             _ => return Err(refused(opcode, begin)),
@@ -418,15 +439,15 @@ impl<'a> Machine<'a> {
     }
 
     fn top(&self, begin: usize) -> Result<Value, ReadError> {
-        self.stack.last().copied().ok_or_else(|| at(begin, "the stack is empty"))
+        self.stack.last().copied().ok_or_else(|| at(begin, "nothing is on the stack: the pickle is damaged"))
     }
 
     fn pop(&mut self, begin: usize) -> Result<Value, ReadError> {
-        self.stack.pop().ok_or_else(|| at(begin, "the stack is empty"))
+        self.stack.pop().ok_or_else(|| at(begin, "nothing is on the stack: the pickle is damaged"))
     }
 
     fn mark(&mut self, begin: usize) -> Result<usize, ReadError> {
-        self.marks.pop().filter(|&mark| mark <= self.stack.len()).ok_or_else(|| at(begin, "no mark on the stack"))
+        self.marks.pop().filter(|&mark| mark <= self.stack.len()).ok_or_else(|| at(begin, "no mark is on the stack: the pickle is damaged"))
     }
 
     fn push_text(&mut self, length: usize) -> Result<(), ReadError> {
@@ -436,7 +457,8 @@ impl<'a> Machine<'a> {
             Some(&number) => number,
             None => {
                 let number = tree.texts.len() as u32;
-                let text: Box<str> = text.into();
+                let text: Rc<str> = text.into();
+                tree.text_bytes += text.len();
                 tree.texts.push(text.clone());
                 tree.numbers.insert(text, number);
                 number
@@ -455,7 +477,7 @@ impl<'a> Machine<'a> {
     /// Moves the stack's items from `from` on into a new list.
     fn collect(&mut self, from: usize, begin: usize) -> Result<(), ReadError> {
         if from > self.stack.len() {
-            return Err(at(begin, "the stack is empty"));
+            return Err(at(begin, "nothing is on the stack: the pickle is damaged"));
         }
         let list = self.container()?;
         self.stack.insert(from, Value::List(list));
@@ -468,11 +490,11 @@ impl<'a> Machine<'a> {
         let (number, is_dict) = match below {
             Some(Value::List(number)) => (number, false),
             Some(Value::Dict(number)) => (number, true),
-            _ => return Err(at(begin, "no list or dictionary below the items on the stack")),
+            _ => return Err(at(begin, "no list or dictionary is below the items on the stack: the pickle is damaged")),
         };
         let count = self.stack.len() - from;
         if is_dict && count % 2 == 1 {
-            return Err(at(begin, "a key without a value"));
+            return Err(at(begin, "a key without a value: the pickle is damaged"));
         }
         if count == 0 {
             return Ok(());
@@ -525,9 +547,10 @@ fn refused(opcode: u8, begin: usize) -> ReadError {
         b'P' => ("PERSID", "refers to an object outside the file"),
         b'Q' => ("BINPERSID", "refers to an object outside the file"),
         0x97 | 0x98 => ("NEXT_BUFFER", "refers to a buffer outside the file"),
-        b'I' | b'L' | b'F' | b'S' | b'V' | b'g' | b'p' => ("", "is of the text protocols 0 and 1"),
-        _ => ("", "is none of protocols 2 to 5"),
+        b'I' | b'L' | b'F' | b'S' | b'V' | b'g' | b'p' => {
+            return at(begin, format!("the opcode {opcode:#04x} is of the text protocols 0 and 1"));
+        }
+        _ => return at(begin, format!("the opcode {opcode:#04x} is none of protocols 2 to 5: the pickle is damaged")),
     };
-    let name = if name.is_empty() { format!("{opcode:#04x}") } else { name.to_owned() };
     at(begin, format!("the opcode {name} {why}: only data is read"))
 }

@@ -10,11 +10,17 @@ use crate::{Builder, Format, Raw, ReadError, Recording};
 const COLUMNS: [&str; 4] = ["Action", "Pointer", "Size", "Stream"];
 
 pub(crate) fn is_header(line: &str) -> bool {
-    let columns: Vec<&str> = line.trim_end().split(',').map(str::trim).collect();
+    let columns: Vec<&str> = line.split(',').map(|column| unquoted(column.trim())).collect();
     COLUMNS.iter().all(|column| columns.contains(column))
 }
 
+/// After a space, the reader of tables leaves quotes as they are.
+fn unquoted(field: &str) -> &str {
+    field.trim_matches('"')
+}
+
 /// Where the columns are.
+#[derive(Default)]
 struct Order {
     count: usize,
     places: [usize; 4],
@@ -22,38 +28,39 @@ struct Order {
 }
 
 impl Order {
-    fn of(header: &str) -> Self {
-        let columns: Vec<&str> = header.trim_end().split(',').map(str::trim).collect();
-        let place = |column: &str| columns.iter().position(|&name| name == column);
-        Self { count: columns.len(), places: COLUMNS.map(|column| place(column).unwrap_or(usize::MAX)), time: place("Time") }
+    /// `None` if the row has no columns.
+    fn of(row: &csv::StringRecord) -> Option<Self> {
+        let place = |column: &str| row.iter().position(|name| unquoted(name) == column);
+        let [action, pointer, size, stream] = COLUMNS.map(place);
+        Some(Self { count: row.len(), places: [action?, pointer?, size?, stream?], time: place("Time") })
     }
 }
 
 pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
-    let mut order = Order::of("");
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
+    let mut order = Order::default();
     let mut builder = Builder::default();
-    for (line, row) in (1..).zip(text.lines()) {
-        if row.trim().is_empty() {
+    let mut row = csv::StringRecord::new();
+    let fact = |error: csv::Error| ReadError::line(error.position().map_or(0, csv::Position::line), error.to_string());
+    while reader.read_record(&mut row).map_err(fact)? {
+        let line = row.position().map_or(0, csv::Position::line);
+        if let Some(columns) = Order::of(&row) {
+            order = columns;
             continue;
         }
-        if is_header(row) {
-            order = Order::of(row);
-            continue;
+        if row.len() != order.count {
+            return Err(ReadError::line(line, format!("{} fields, expected {}", row.len(), order.count)));
         }
-        let fields: Vec<&str> = row.split(',').map(str::trim).collect();
-        if fields.len() != order.count {
-            return Err(ReadError::line(line, format!("{} fields, expected {}", fields.len(), order.count)));
-        }
-        let [action, pointer, size, stream] = order.places.map(|place| fields.get(place).copied().unwrap_or_default());
+        let [action, pointer, size, stream] = order.places.map(|place| row.get(place).map_or("", unquoted));
         let number = |column: &str, text: &str| {
-            let number = match text.strip_prefix("0x") {
+            let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
                 Some(digits) => u64::from_str_radix(digits, 16).ok(),
                 None if text == "(nil)" => Some(0),
                 None => text.parse().ok(),
             };
             number.ok_or_else(|| ReadError::line(line, format!("`{column}` is `{text}`, expected a number")))
         };
-        let time_ns = order.time.and_then(|place| time(fields.get(place)?));
+        let time_ns = order.time.and_then(|place| time(unquoted(row.get(place)?)));
         let raw = |address| {
             let (size, stream) = (number("Size", size)?, number("Stream", stream)?);
             Ok::<_, ReadError>(Raw { address, size, stream, stack: StackId::default(), time_ns })
@@ -71,7 +78,7 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
     }
     if !text.ends_with('\n') {
         // A number may lack its last digits.
-        return Err(ReadError::line(text.lines().count(), "no line end: the log is truncated"));
+        return Err(ReadError::line(text.lines().count(), "no line end: the log is truncated; remove this line"));
     }
     Ok(Recording { format: Format::Rmm, devices: vec![builder.finish()], stacks: Stacks::default() })
 }

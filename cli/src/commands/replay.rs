@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
     /// Where the memory is
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
-    /// Print one JSON object
+    /// Print a JSON object for each device
     #[arg(long)]
     pub json: bool,
 }
@@ -134,7 +134,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         return Err(Failure::Usage(format!("{option} is of one device: --device, one of {}", numbers.join(", "))));
     }
     if recording.devices.is_empty() {
-        return Err(of_file(&arguments.file, &"no allocations were recorded: see `record_memory_history`"));
+        return Err(of_file(&arguments.file, &"no allocations were recorded: see `torch.cuda.memory._record_memory_history`"));
     }
     for device in &recording.devices {
         one(arguments, &recording, device, out)?;

@@ -255,7 +255,7 @@ fn an_invalid_trace_is_an_error_with_its_line() {
         (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3: no line end: the trace is truncated"]),
         (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: duplicate block number 0"]),
         (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3: not UTF-8"]),
-        (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1: not `alloc"]),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1: no recording is recognised"]),
         (b"alloc 0 4096 256 on 256\n", &["257 streams", "256"]),
     ] {
         let path = directory.path().join("trace");
@@ -410,4 +410,21 @@ fn a_refused_request_is_tried_and_given_back() {
     assert_eq!(number(policy(&object, "PyTorch's allocator"), "reserved_peak"), (20 + 22) << 20);
     assert_eq!(number(policy(&object, "no pool"), "reserved_peak"), 24 << 20);
     assert_eq!(number(policy(&replay(trace, &["--limit", "20MiB"]), "no pool"), "refused"), 2);
+}
+
+#[test]
+fn repairs_of_a_recording_are_reported() {
+    let log = "Action,Pointer,Size,Stream\nallocate,1,100,0\nallocate,1,200,7\nfree,1,200,7\nfree,1,200,7\nfree,2,50,7\n";
+    let file = file(log.as_bytes());
+    let ran = call(&IMAGE, ["replay", text(file.path())]);
+    for fact in [
+        ": 6 events on 2 streams\n",
+        "  before         1 block, 50 bytes, live before the recording: allocated first\n",
+        "  repaired       1 free added before reuses, 1 free of no live block left out\n",
+    ] {
+        assert!(ran.out.contains(fact), "`{fact}` is not in\n{}", ran.out);
+    }
+    let object = call(&IMAGE, ["replay", text(file.path()), "--json"]).json();
+    let figures = ["live_before", "missing_frees", "unknown_frees", "streams", "wanted_peak"].map(|name| number(&object, name));
+    assert_eq!(figures, [1, 1, 1, 2, 250]);
 }

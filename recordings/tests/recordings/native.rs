@@ -58,7 +58,9 @@ fn an_invalid_text_is_an_error_with_its_line() {
     let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
     for (text, fact) in [
         ("alloc 0 1 1\nalloc\n".to_owned(), "line 2: not `alloc BLOCK SIZE ALIGN [on STREAM]`"),
-        ("nonsense\n".to_owned(), "line 1: not `alloc ..., refused ... or free ...`"),
+        ("nonsense\n".to_owned(), "line 1: no recording is recognised: expected a snapshot of PyTorch, a log of RMM"),
+        ("alloc 0 1 1\nnonsense\n".to_owned(), "line 2: not `alloc ..., refused ... or free ...`"),
+        ("\u{1f}\u{8}".to_owned(), "line 1: no recording"),
         (format!("{head}alloc,1,0,x,1,,,,,,\n"), "line 2: "),
         (format!("{head}alloc,1,0,,1,,,,,,\n"), "line 2: no `bytes`"),
         (format!("{head}free,1,,,,,,,,,\n"), "line 2: no `block`"),
@@ -77,5 +79,6 @@ fn an_invalid_text_is_an_error_with_its_line() {
     let error = refuses(format!("{head}\"a\nb\u{1b}[31m\",1,0,1,1,,,,,,\n"));
     assert!(error.contains("`a\\nb\\u{1b}[31m`"), "{error}");
     assert!(refuses(format!("{head}{},1,0,1,1,,,,,,\n", "long".repeat(1000))).len() < 350);
+    assert!(refuses(b"\x1f\x8b\x08\0".to_vec()).starts_with("byte 0: a file compressed by gzip"));
     assert!(refuses(b"alloc 0 1 1\n\xff\n".to_vec()).starts_with("line 2: not UTF-8"));
 }

@@ -38,6 +38,8 @@ fn calls_of_all_threads_are_one_sequence() {
 fn columns_have_any_order() {
     let recording = read("Size,Stream,Pointer,Action,Extra\n64,0,0x10,allocate,a\n64,0,0x10,free,b\n");
     assert_eq!(events(&recording.devices[0]), [(Alloc, 0, 64), (Free, 0, 64)]);
+    let recording = read("\"Action\", \"Pointer\", Size, Stream\n\"allocate\", \"0X1f\", 64, 0\n\nallocate,0x0,0,0\nfree,0x1f,64,0\n");
+    assert_eq!(events(&recording.devices[0]), [(Alloc, 0, 64), (Free, 0, 64)], "an allocation of nothing is none");
 }
 
 #[test]

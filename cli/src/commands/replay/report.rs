@@ -38,7 +38,7 @@ impl Report<'_> {
         });
         json!({
             "events": tally.events,
-            "streams": self.trace.streams(),
+            "streams": self.streams(),
             "allocations": tally.given,
             "refused": tally.refused,
             "first_refusal": refusal,
@@ -63,11 +63,20 @@ impl Report<'_> {
             "device": self.device.number,
             "name": self.device.name,
             "live_before": self.device.before,
+            "missing_frees": self.device.missing_frees,
+            "unknown_frees": self.device.unknown_frees,
             "wanted_peak": self.live,
             "recorded_reserved": self.device.reserved.map(|reserved| reserved.peak),
             "policies": self.policies.iter().map(|policy| self.policy(policy)).collect::<Vec<_>>(),
             "backend": "host",
         })
+    }
+
+    fn streams(&self) -> u64 {
+        match self.recording.format {
+            Format::Ringmem => self.trace.streams(),
+            _ => self.device.events.iter().map(|event| u64::from(event.stream) + 1).max().unwrap_or(0),
+        }
     }
 
     fn policy(&self, policy: &Policy) -> Value {
@@ -106,10 +115,7 @@ impl Report<'_> {
 
     fn head(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { arguments, device, recording, .. } = self;
-        let streams = match recording.format {
-            Format::Ringmem => self.trace.streams(),
-            _ => device.events.iter().map(|event| u64::from(event.stream) + 1).max().unwrap_or(0),
-        };
+        let streams = self.streams();
         let events = counted(device.events.len() as u64, "event");
         write!(out, "{}: {events} on {}", shown(&arguments.file), counted(streams, "stream"))?;
         match (&device.name, recording.format) {
@@ -117,15 +123,25 @@ impl Report<'_> {
             (None, Format::PyTorch) => writeln!(out, " of device {}", device.number)?,
             _ => writeln!(out)?,
         }
-        let before = device.events.iter().take(device.before).map(|event| event.size).sum();
+        let before = device.events.iter().take(device.before).fold(0, |bytes: u64, event| bytes.saturating_add(event.size));
         if device.before > 0 {
             let blocks = counted(device.before as u64, "block");
-            writeln!(out, "  before         {blocks} of {} had been allocated, and come first", size::show(before))?;
+            writeln!(out, "  before         {blocks}, {}, live before the recording: allocated first", size::show(before))?;
+        }
+        let is_native = recording.format == Format::Ringmem;
+        if !is_native && device.missing_frees + device.unknown_frees > 0 {
+            let unknown = counted(device.unknown_frees, "free");
+            writeln!(
+                out,
+                "  repaired       {} added before reuses, {unknown} of no live block left out",
+                counted(device.missing_frees, "free")
+            )?;
         }
         if let Some(reserved) = device.reserved {
             write!(out, "  recorded       {} reserved at most", size::show(reserved.peak))?;
-            // At another limit, the model differs because it must.
-            let model = self.policies.iter().find(|policy| policy.name == PYTORCH).filter(|_| arguments.limit.is_none());
+            // With another limit than the recorded program, the model differs because it must.
+            let is_like = arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
+            let model = self.policies.iter().find(|policy| policy.name == PYTORCH).filter(|_| is_like);
             match model.map(|model| (model.reserved, model.reserved.abs_diff(reserved.peak))) {
                 None => writeln!(out)?,
                 Some((_, 0)) => writeln!(out, "; the model of PyTorch's allocator: the same")?,
@@ -150,8 +166,10 @@ impl Report<'_> {
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
         let limit = self.arguments.limit.map(size::show);
         let has_refused = self.device.events.iter().any(|event| event.kind == Kind::Refused);
-        let title = format!("{} {} at most", size::show(self.live), if has_refused { "wanted" } else { "live" });
-        write!(out, "\n  {title:<38} {:>12} {:>8} {:>13}", "reserved", "of that", "driver calls")?;
+        let what = if has_refused { "wanted" } else { "live" };
+        let title = format!("{} {what} at most", size::show(self.live));
+        let of = format!("of {what}");
+        write!(out, "\n  {title:<38} {:>12} {of:>9} {:>13}", "reserved", "driver calls")?;
         match &limit {
             Some(limit) => writeln!(out, "  fits in {limit}")?,
             None => writeln!(out)?,
@@ -160,7 +178,7 @@ impl Report<'_> {
             let name = if policy.is_model && policy.name != DIRECT { format!("{} (model)", policy.name) } else { policy.name.to_owned() };
             // What refuses some of the requests may have less than they need.
             let ratio = if policy.refused == 0 { format!("{:.4}", ratio(policy.reserved, self.live)) } else { String::new() };
-            write!(out, "  {name:<38} {:>12} {ratio:>8} {:>13}", size::show(policy.reserved), policy.calls)?;
+            write!(out, "  {name:<38} {:>12} {ratio:>9} {:>13}", size::show(policy.reserved), policy.calls)?;
             if let Some(index) = policy.first_refusal {
                 let size = self.device.events.get(index).map_or(0, |event| event.size);
                 write!(out, "  no: event {} refused, {}", index + 1, size::show(size))?;
