@@ -122,10 +122,7 @@ fn help_is_coloured_only_on_a_colour_terminal() {
     let coloured = |name: &str, value: &str| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.arg("--help").env_remove("NO_COLOR").env("TERM", "xterm").env(name, value);
-        let mut pty = Pty::run(80, program);
-        pty.until("Exit codes");
-        assert!(pty.wait().success());
-        pty.shown().contains("\x1b[")
+        Pty::run(80, program).all().contains("\x1b[")
     };
     assert!(coloured("NO_COLOR", ""));
     assert!(!coloured("NO_COLOR", "1") && !coloured("TERM", "dumb"));
@@ -140,9 +137,8 @@ fn progress_is_shown_on_a_terminal_and_cleared() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/inference.trace");
     for (arguments, text) in [(&["demo", "--messages", "2000"][..], "of 2000 messages"), (&["replay", trace], "of 429 events, timed pass")]
     {
-        let mut pty = Pty::start(60, arguments.iter().copied());
-        pty.until(text);
-        assert!(pty.wait().success());
-        assert!(pty.shown().contains("\x1b[2K") || pty.shown().contains("\x1b[K") || pty.shown().contains("\x1b[0K"), "{:?}", pty.shown());
+        let shown = Pty::start(60, arguments.iter().copied()).all();
+        let (_, after) = shown.split_once(text).unwrap_or_else(|| panic!("no `{text}` in {shown:?}"));
+        assert!(["\x1b[2K", "\x1b[K", "\x1b[0K"].iter().any(|clear| after.contains(clear)), "{shown:?}");
     }
 }

@@ -95,15 +95,20 @@ impl Pty {
         status.expect("it has ended")
     }
 
-    /// Returns a successful program's lines, without control sequences.
-    pub fn lines(mut self) -> Vec<String> {
+    /// Returns all that a successful program showed.
+    pub fn all(mut self) -> String {
         let status = self.wait();
-        // Follows the program's output.
+        // Follows the program's output, of which the last may not have been read.
         self.slave.write_all(b"\nend of output").expect("a terminal");
         self.until("end of output");
-        let text = plain(&self.shown().replace("\r\n", "\n"));
+        let text = self.shown().replace("\r\n", "\n");
         assert!(status.success(), "{text}");
-        text.strip_suffix("\nend of output").expect("the last line").lines().map(str::to_owned).collect()
+        text.strip_suffix("\nend of output").expect("the last line").to_owned()
+    }
+
+    /// Returns a successful program's lines, without control sequences.
+    pub fn lines(self) -> Vec<String> {
+        plain(&self.all()).lines().map(str::to_owned).collect()
     }
 }
 
