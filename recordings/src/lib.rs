@@ -3,7 +3,7 @@
 //! | file | recognised by |
 //! |---|---|
 //! | PyTorch's `torch.cuda.memory._dump_snapshot`, or the pickled list of `torch.cuda.memory_snapshot()` | its first byte, of a pickle of protocol 2 to 5 |
-//! | a log of RMM's logging adaptor | a line of its columns |
+//! | a log of RMM's logging adaptor | its columns, in the first line |
 //! | ringmem's `Trace`, table of calls ([`csv`](ringmem::snapshot::csv)), [snapshot](ringmem::snapshot) | its first line; `{` |
 //!
 //! ```
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading a snapshot takes at most three times the
-//! memory of the file, the file included, if its events have stacks; an event takes some 100 bytes. `ringmem replay` and `ringmem view` read these files.
+//! memory of the file, the file included, if its events have stacks; an event takes some 100 bytes. `ringmem replay` reads these files.
 
 pub mod models;
 mod native;
@@ -99,7 +99,7 @@ pub struct Event {
     pub kind: Kind,
     /// The block's number. Numbers count up from 0 in the order of allocation. 0 for [`Kind::Refused`].
     pub block: u32,
-    /// Numbered by first use.
+    /// Its number in a ringmem file, 0 without one; of other files, numbered by first use.
     pub stream: u32,
     /// Where it was allocated; for a free, of its allocation.
     pub stack: StackId,

@@ -58,9 +58,9 @@ impl BestFit {
             self.remove(before);
             (offset, length) = (before.0, before.1 + length);
         }
-        if let Some(&after) = self.by_offset.get(&(offset + length)) {
-            self.remove((offset + length, after));
-            length += after;
+        if let Some(after) = self.beginning_at(offset + length) {
+            self.remove(after);
+            length += after.1;
         }
         self.add((offset, length));
     }
@@ -77,11 +77,15 @@ impl BestFit {
         self.by_offset.remove(&offset);
     }
 
+    fn beginning_at(&self, offset: u64) -> Option<Extent> {
+        self.by_offset.get(&offset).map(|&length| (offset, length))
+    }
+
     fn ending_at(&self, end: u64) -> Option<Extent> {
         self.by_offset.range(..end).next_back().map(|(&offset, &length)| (offset, length)).filter(|(offset, length)| offset + length == end)
     }
 
-    fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+    fn extents(&self) -> impl DoubleEndedIterator<Item = Extent> + '_ {
         self.by_offset.iter().map(|(&offset, &length)| (offset, length))
     }
 }
@@ -143,8 +147,8 @@ fn rounded(bytes: u64) -> Option<(u64, bool)> {
 /// Blocks up to 1 MiB come from segments of 2 MiB, larger ones best fit from segments of 20 MiB, or of their own size from 10 MiB on. The rest of a block is
 /// split off if it is longer than 1 MiB; of a small one, from 512 bytes on. If the driver refuses, all free segments are freed first.
 ///
-/// Omitted: private pools of graphs, settings such as `max_split_size_mb`, memory that other programs take. From an empty start it has, to the byte, the memory that was
-/// recorded as `segment_alloc` in four programs.
+/// Omitted: private pools of graphs, settings such as `max_split_size_mb`, memory that other programs take. Of two recorded programs it has, to the byte, the
+/// recorded memory.
 #[derive(Debug)]
 pub struct PyTorch {
     limit: u64,
@@ -235,20 +239,20 @@ pub struct Expandable {
 struct Range {
     step: u64,
     free: BestFit,
-    /// The last has no end.
-    unmapped: BTreeMap<u64, u64>,
+    /// Holes; the last has no end.
+    unmapped: BestFit,
 }
 
 const ENDLESS: u64 = 1 << 62;
 
 impl Range {
     fn new(step: u64) -> Self {
-        Self { step, free: BestFit::default(), unmapped: BTreeMap::from([(0, ENDLESS)]) }
+        Self { step, free: BestFit::default(), unmapped: BestFit::of(ENDLESS) }
     }
 
     fn carve(&mut self, bytes: u64) -> Option<u64> {
         // The free end counts as long as it can become: it is the last choice.
-        let tail = self.unmapped.keys().next_back().and_then(|&end| self.free.ending_at(end));
+        let tail = self.unmapped.extents().next_back().and_then(|(end, _)| self.free.ending_at(end));
         let Some(tail) = tail else { return self.free.carve(bytes) };
         self.free.remove(tail);
         let found = self.free.carve(bytes).or_else(|| (tail.1 >= bytes).then_some(tail.0));
@@ -262,9 +266,9 @@ impl Range {
 
     /// The first hole that suffices for a request with its free neighbours, and how much of it.
     fn hole(&self, bytes: u64) -> Option<Extent> {
-        self.unmapped.iter().find_map(|(&offset, &length)| {
+        self.unmapped.extents().find_map(|(offset, length)| {
             let before = self.free.ending_at(offset).map_or(0, |extent| extent.1);
-            let after = self.free.by_offset.get(&(offset + length)).copied().unwrap_or(0);
+            let after = self.free.beginning_at(offset + length).map_or(0, |extent| extent.1);
             let need = bytes - before.min(bytes);
             let mapped = need.next_multiple_of(self.step).min(length);
             (need > 0 && mapped + after >= need).then_some((offset, mapped))
@@ -272,9 +276,9 @@ impl Range {
     }
 
     fn map(&mut self, (offset, length): Extent) {
-        let hole = self.unmapped.remove(&offset).unwrap_or(length);
-        if hole > length {
-            self.unmapped.insert(offset + length, hole - length);
+        if let Some(hole) = self.unmapped.beginning_at(offset) {
+            self.unmapped.remove(hole);
+            self.unmapped.give_rest(offset + length, hole.1 - length);
         }
         self.free.give((offset, length));
     }
@@ -291,16 +295,7 @@ impl Range {
             self.free.remove((offset, length));
             self.free.give_rest(offset, from - offset);
             self.free.give_rest(to, offset + length - to);
-            let (mut from, mut length) = (from, to - from);
-            if let Some((&before, &hole)) = self.unmapped.range(..from).next_back()
-                && before + hole == from
-            {
-                (from, length) = (before, hole + length);
-            }
-            if let Some(after) = self.unmapped.remove(&(from + length)) {
-                length += after;
-            }
-            self.unmapped.insert(from, length);
+            self.unmapped.give((from, to - from));
         }
         count
     }
@@ -314,14 +309,14 @@ impl Expandable {
     }
 
     fn grow(&mut self, pool: Pool, bytes: u64) -> Option<()> {
-        let hole = self.ranges.get(&pool)?.hole(bytes)?;
-        let step = if pool.1 { SMALL_SEGMENT } else { LARGE_SEGMENT };
+        let range = self.ranges.get_mut(&pool)?;
+        let hole = range.hole(bytes)?;
         if !self.driver.reserve(hole.1, self.limit) {
             return None;
         }
         // Each step is mapped by a call.
-        self.driver.calls += hole.1 / step - 1;
-        self.ranges.get_mut(&pool)?.map(hole);
+        self.driver.calls += hole.1 / range.step - 1;
+        range.map(hole);
         Some(())
     }
 }

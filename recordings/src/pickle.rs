@@ -5,9 +5,9 @@
 //!
 //! # Why another reader
 //!
-//! A snapshot of PyTorch has millions of dictionaries that share their keys, strings and stack frames through the memo. `serde-pickle` clones the value at each
-//! use of the memo: a file of a few kilobytes, in which each list has the list before twice, takes all memory, and a stack of 60 frames that 10 000 events share
-//! is copied 10 000 times. Here a use of the memo is a number.
+//! A snapshot of PyTorch has millions of dictionaries that share their keys, strings and stack frames through the memo. `serde-pickle` 1.2 clones the value at
+//! each use of the memo. It refused two recorded snapshots as recursive; with such values replaced, it took 257 MB for one of 1.3 MB, of which `ringmem replay`
+//! takes 11 MB in all. Here a use of the memo is a number.
 //!
 //! # Representation
 //!

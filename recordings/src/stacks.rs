@@ -1,6 +1,7 @@
 //! Stack frames, each once.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 /// The frames of all stacks of a recording.
 #[derive(Debug, Default)]
@@ -13,7 +14,8 @@ pub struct Stacks {
     ends: Vec<u32>,
     by_text: HashMap<Box<str>, u32>,
     by_frame: HashMap<[u32; 3], u32>,
-    by_frames: HashMap<Box<[u32]>, u32>,
+    /// By the hash of its frames: they are in `all`, and not here again. Of two with one hash, the later; the earlier may then be there twice.
+    by_hash: HashMap<u64, u32>,
 }
 
 /// The number of a stack. The default is the empty stack.
@@ -34,11 +36,8 @@ pub struct Frame<'a> {
 impl Stacks {
     /// The frames of a stack, innermost first.
     pub fn frames(&self, stack: StackId) -> impl Iterator<Item = Frame<'_>> {
-        let place = (stack.0 as usize).checked_sub(1);
-        let end = |place: usize| self.ends.get(place).map_or(0, |&end| end as usize);
-        let range = place.map_or(0..0, |place| place.checked_sub(1).map_or(0, end)..end(place));
         let text = |number: u32| self.texts.get(number as usize).map_or("", |text| text);
-        self.all.get(range).unwrap_or_default().iter().filter_map(move |&frame| {
+        self.numbers(stack.0).iter().filter_map(move |&frame| {
             let &[function, file, line] = self.frames.get(frame as usize)?;
             Some(Frame { function: text(function), file: text(file), line })
         })
@@ -50,6 +49,14 @@ impl Stacks {
         let has_line = |frame: &Frame<'_>| frame.line > 0 && !frame.file.is_empty();
         let is_library = |file: &str| file.contains("-packages/") || file.ends_with(".cpp") || file.ends_with(".h");
         self.frames(stack).find(|frame| has_line(frame) && !is_library(frame.file)).or_else(|| self.frames(stack).find(has_line))
+    }
+
+    /// The numbers of its frames. Stacks are numbered from 1; 0 is the empty one.
+    fn numbers(&self, stack: u32) -> &[u32] {
+        let place = (stack as usize).checked_sub(1);
+        let end = |place: usize| self.ends.get(place).map_or(0, |&end| end as usize);
+        let range = place.map_or(0..0, |place| place.checked_sub(1).map_or(0, end)..end(place));
+        self.all.get(range).unwrap_or_default()
     }
 
     pub(crate) fn text(&mut self, text: &str) -> u32 {
@@ -75,13 +82,16 @@ impl Stacks {
         if frames.is_empty() {
             return StackId::default();
         }
-        if let Some(&number) = self.by_frames.get(frames) {
+        let hash = self.by_hash.hasher().hash_one(frames);
+        if let Some(&number) = self.by_hash.get(&hash)
+            && self.numbers(number) == frames
+        {
             return StackId(number);
         }
         self.all.extend(frames);
         self.ends.push(self.all.len() as u32);
         let number = self.ends.len() as u32;
-        self.by_frames.insert(frames.into(), number);
+        self.by_hash.insert(hash, number);
         StackId(number)
     }
 }

@@ -1,3 +1,10 @@
+//! [`Trace`]: recorded calls to a memory, their text, and their replay.
+//!
+//! 1. Numbers of blocks rise in the order of allocation, so that each names one block: [`Trace::new`] refuses others. Frees may name any block: one that was
+//!    given before the recording, or refused to this run, is [`Outcome::NotLive`].
+//! 2. A replay owns the blocks that it was given. It frees the rest when it ends, also by an error or a panic of `after`.
+//! 3. The uses of a free are positions of the streams at that event: what was queued there before must complete first.
+
 use core::alloc::Layout;
 use core::fmt;
 use core::str::{FromStr, SplitWhitespace};

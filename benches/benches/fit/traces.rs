@@ -1,10 +1,9 @@
 //! Allocations and frees in order: recorded by a `Logged` memory, or generated like those of typical programs.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use ringmem::memory::{Event, Trace};
 use ringmem_benches::Random;
+use ringmem_recordings::{Kind, Recording};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -55,24 +54,21 @@ impl Operations {
     }
 }
 
-/// A recorded trace, without its streams and alignments. Requests that it refused, and frees of blocks that are not live, are left out.
+/// The events of a recording's devices, without streams and alignments. Requests that it refused, and frees of blocks that are not live, are left out.
 pub fn recorded(path: &Path) -> Result<Operations, String> {
     let fact = |fact: &dyn std::fmt::Display| format!("{}: {fact}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| fact(&error))?;
-    let trace = Trace::parse(&text).map_err(|error| fact(&error))?;
+    let recording = Recording::parse(std::fs::read(path).map_err(|error| fact(&error))?).map_err(|error| fact(&error))?;
     let name = path.file_stem().ok_or_else(|| fact(&"no name"))?;
-    let (mut operations, mut live) = (Operations::new(&name.to_string_lossy()), HashMap::new());
-    for event in trace.events() {
-        match event {
-            Event::Alloc { block, size, .. } => {
-                live.insert(*block, operations.take(*size));
+    let mut operations = Operations::new(&name.to_string_lossy());
+    for device in &recording.devices {
+        // By the device's numbers.
+        let mut blocks = Vec::new();
+        for event in &device.events {
+            match event.kind {
+                Kind::Alloc => blocks.push(operations.take(event.size)),
+                Kind::Free => blocks.get(event.block as usize).into_iter().for_each(|&block| operations.give(block)),
+                Kind::Refused => {}
             }
-            Event::Free { block, .. } => {
-                if let Some(block) = live.remove(block) {
-                    operations.give(block);
-                }
-            }
-            Event::Refused { .. } => {}
         }
     }
     Ok(operations)

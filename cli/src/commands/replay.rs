@@ -153,25 +153,21 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     for event in trace.events() {
         expected.count(event, if matches!(event, Event::Free { .. }) { Outcome::Freed } else { Outcome::Allocated });
     }
-    let mut tally = Tally::default();
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
     let rig = Rig::new(arguments, &trace, arguments.slab)?;
-    let (outcomes, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
-    for (event, outcome) in trace.events().iter().zip(outcomes) {
-        tally.count(event, outcome);
-    }
+    let (tally, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
     if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
         drop(rig);
         bar.say("counted pass");
         seen = observe(arguments, &trace, tally.peak_after, &bar)?;
-    } else {
-        // The program ends soon: to free each mapped block first would take it half as long as the replay.
+    } else if let [_] = recording.devices[..] {
+        // The program ends soon: to free each mapped block first would take it half as long as the replay. Of many devices, the addresses would not suffice.
         core::mem::forget(rig);
     }
     bar.say("other policies");
-    let policies = policies::all(arguments, device, &tally, &seen.end)?;
+    let policies = policies::all(arguments, device, &trace, &tally, &seen.end, &bar)?;
     drop(bar);
     if let Some(path) = &arguments.snapshot {
         seen.snapshot.write(path).map_err(Failure::fact)?;
@@ -312,8 +308,8 @@ impl Seen {
     }
 }
 
-/// Returns the outcomes, the figures, and the time without that of reading these and of the bar.
-fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Vec<Outcome>, Seen, Duration), Failure> {
+/// Returns the counts, the figures, and the time without that of counting, of reading these and of the bar.
+fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Tally, Seen, Duration), Failure> {
     let last = trace.events().len() as u64;
     let (mut outcomes, mut seen, mut reading) = (Vec::with_capacity(trace.events().len()), Seen::default(), Duration::ZERO);
     let begun = Instant::now();
@@ -327,7 +323,12 @@ fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Vec<Ou
             reading += begun.elapsed();
         }
     })?;
-    Ok((outcomes, seen, begun.elapsed().saturating_sub(reading)))
+    let elapsed = begun.elapsed().saturating_sub(reading);
+    let mut tally = Tally::default();
+    for (event, outcome) in trace.events().iter().zip(outcomes) {
+        tally.count(event, outcome);
+    }
+    Ok((tally, seen, elapsed))
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {

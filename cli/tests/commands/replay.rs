@@ -413,6 +413,15 @@ fn a_refused_request_is_tried_and_given_back() {
 }
 
 #[test]
+fn the_addresses_of_a_device_serve_the_next() {
+    // Each takes two TiB of addresses, of which a process has 128.
+    let device = r#"{"name":"d","events":[{"kind":"alloc","block":0,"bytes":549755813888}]}"#;
+    let document = format!(r#"{{"version":1,"traces":[{}]}}"#, vec![device; 150].join(","));
+    let ran = call(&IMAGE, ["replay", text(file(document.as_bytes()).path()), "--json"]);
+    assert_eq!((ran.code, ran.out.lines().count()), (0, 150), "{}", ran.err);
+}
+
+#[test]
 fn repairs_of_a_recording_are_reported() {
     let log = "Action,Pointer,Size,Stream\nallocate,1,100,0\nallocate,1,200,7\nfree,1,200,7\nfree,1,200,7\nfree,2,50,7\n";
     let file = file(log.as_bytes());

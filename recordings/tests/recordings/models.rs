@@ -25,6 +25,13 @@ fn pytorch_s_segments_have_its_sizes() {
     model.give(whole);
     model.take(20 * MIB, 0).expect("no limit");
     assert_eq!(model.driver(), driver(58, 58, 3), "whole again");
+    let mut model = PyTorch::new(u64::MAX);
+    let [first, second] = [5 * MIB, 15 * MIB].map(|bytes| model.take(bytes, 0).expect("no limit"));
+    model.give(first);
+    model.take(9 * MIB / 2, 0).expect("no limit");
+    model.give(second);
+    model.take(61 * MIB / 4, 0).expect("no limit");
+    assert_eq!(model.driver(), driver(36, 36, 2), "half a MiB stays with the block before");
 }
 
 #[test]

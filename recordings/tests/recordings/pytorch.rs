@@ -164,6 +164,15 @@ fn lists_longer_than_a_batch_have_all_their_items() {
 }
 
 #[test]
+fn numbers_of_all_lengths_are_read() {
+    let numbers: Vec<i128> = (0..63).map(|shift| 1 << shift).chain([255, 65_535, (1 << 31) - 1, (1 << 63) - 1]).collect();
+    let trace = numbers.iter().zip(1000..).map(|(&number, address)| event("alloc", address, number)).collect();
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
+    let sizes: Vec<i128> = recording.devices[0].events.iter().map(|event| event.size.into()).collect();
+    assert_eq!(sizes, numbers);
+}
+
+#[test]
 fn nothing_is_imported_or_called() {
     let start = [0x80, 4];
     for (opcodes, name) in [

@@ -24,8 +24,9 @@
 //! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But of the free part from which handles move, the ends stay behind,
 //! each shorter than a handle: they serve small requests only, while the part as a whole would have served one like that which left it. On recorded and
 //! generated allocations, moving always and moving only when nothing else is left both reserve more than this rule: before mapping, handles move from those free
-//! parts of which at most a [third](BEHIND) would stay behind if all their handles moved; from others, when the limit or the device refuses more. (Only as many
-//! move as the request needs, so each growth leaves at most one part with a few handles less.)
+//! parts of which at most a [third](BEHIND) would stay behind if all their handles moved; from others, when the limit or the device refuses more. If
+//! the place with the least need is too short for them, they move to the last absent part, without new memory or not at all. (Only as many move as the request
+//! needs, so each growth leaves at most one part with a few handles less.)
 //!
 //! # The size of a handle
 //!

@@ -10,8 +10,8 @@ pub fn section(text: &mut String, results: &Results) {
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bench == BENCH).collect();
     text.push_str(
         "What allocators reserve for the allocations of programs, and for what cost. `training` to `hostile` are generated; the others, of a folder that\n\
-         `RINGMEM_TRACES` names, were recorded in real programs. `model` marks models of other allocators, which follow their published rules: PyTorch's reserves to\n\
-         the byte what recordings show; RMM's pool is best fit. It and `offset-allocator` have one arena, whose size a program must know in advance. Here it has no\n\
+         `RINGMEM_TRACES` names, were recorded in real programs. `model` marks models of other allocators, which follow their published rules. That of\n\
+         PyTorch's allocator without expandable segments reserves to the byte what recordings show; RMM's pool is best fit. It and `offset-allocator` have one arena, whose size a program must know in advance. Here it has no\n\
          end, and counts up to its highest byte in use.\n\n\
          The most reserved bytes over the most live bytes, as requested:\n\n",
     );

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use ringmem::memory::Outcome;
+use ringmem::memory::Trace;
 use ringmem::pool::Statistics;
 use ringmem_recordings::models::{Direct, Expandable, Model, PyTorch};
 use ringmem_recordings::{Device, Kind};
 
-use super::{Arguments, Rig, Tally};
+use super::{Arguments, Rig, Tally, timed};
 use crate::Failure;
+use crate::progress::Bar;
 
 /// A row of the table.
 pub(super) struct Policy {
@@ -30,12 +31,21 @@ const EXPANDABLE: &str = "PyTorch's, expandable segments";
 pub(super) const DIRECT: &str = "no pool";
 
 /// `seen` and `tally` are of the replay with the user's options.
-pub(super) fn all(arguments: &Arguments, device: &Device, tally: &Tally, seen: &Statistics) -> Result<Vec<Policy>, Failure> {
+pub(super) fn all(
+    arguments: &Arguments,
+    device: &Device,
+    trace: &Trace,
+    tally: &Tally,
+    seen: &Statistics,
+    bar: &Bar,
+) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
     if !arguments.no_pool {
         policies.push(ours(OURS, tally, seen));
         if arguments.slab.is_none() {
-            policies.push(slabs(arguments, device)?);
+            let rig = Rig::new(arguments, trace, Some(32 << 20))?;
+            let (tally, seen, _) = timed(&rig, trace, tally.peak_after, bar)?;
+            policies.push(ours(SLABS, &tally, &seen.end));
         }
     }
     let limit = arguments.limit.unwrap_or(u64::MAX);
@@ -54,19 +64,6 @@ fn ours(name: &'static str, tally: &Tally, seen: &Statistics) -> Policy {
         refused: tally.refused,
         first_refusal: tally.first_refusal.as_ref().map(|(event, _)| *event as usize - 1),
     }
-}
-
-fn slabs(arguments: &Arguments, device: &Device) -> Result<Policy, Failure> {
-    let trace = device.trace();
-    let rig = Rig::new(arguments, &trace, Some(32 << 20))?;
-    let mut tally = Tally::default();
-    let mut events = trace.events().iter();
-    trace.replay_with(&rig.pool, &rig.streams, |outcome: Outcome| {
-        if let Some(event) = events.next() {
-            tally.count(event, outcome);
-        }
-    })?;
-    Ok(ours(SLABS, &tally, &rig.pool.statistics()))
 }
 
 fn modelled(name: &'static str, device: &Device, model: &mut dyn Model) -> Policy {

@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ringmem::memory::Trace;
-use ringmem_recordings::{Device, Format, Kind, Recording, StackId};
+use ringmem_recordings::{Device, Format, Frame, Kind, Recording, StackId};
 use serde_json::{Value, json};
 
 use super::policies::{DIRECT, PYTORCH, Policy};
@@ -95,16 +95,11 @@ impl Report<'_> {
     }
 
     fn place(&self, stack: StackId) -> Option<String> {
-        self.recording.stacks.place(stack).map(|frame| match (frame.function, frame.file) {
-            (function, "") => function.to_owned(),
-            ("", file) => format!("{file}:{}", frame.line),
-            (function, file) => format!("{function} in {file}:{}", frame.line),
-        })
+        self.recording.stacks.place(stack).map(|frame| shown_frame(&frame))
     }
 
     fn stack(&self, stack: StackId) -> Vec<String> {
-        let frames = self.recording.stacks.frames(stack);
-        frames.map(|frame| format!("{} in {}:{}", frame.function, frame.file, frame.line)).collect()
+        self.recording.stacks.frames(stack).map(|frame| shown_frame(&frame)).collect()
     }
 
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -252,6 +247,14 @@ impl Report<'_> {
 
 fn percent(part: f64) -> impl Display {
     std::fmt::from_fn(move |f| write!(f, "{:.1} %", part * 100.0))
+}
+
+fn shown_frame(frame: &Frame<'_>) -> String {
+    match (frame.function, frame.file) {
+        (function, "") => function.to_owned(),
+        ("", file) => format!("{file}:{}", frame.line),
+        (function, file) => format!("{function} in {file}:{}", frame.line),
+    }
 }
 
 fn ratio(reserved: u64, live: u64) -> f64 {
