@@ -12,7 +12,6 @@ mod number;
 mod output;
 mod progress;
 mod selection;
-mod size;
 mod terminal;
 
 use std::ffi::OsString;
@@ -24,6 +23,7 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 use commands::Command;
+use ringmem::__size as size;
 use ringmem::error::LimitOf;
 use ringmem::streaming::{Cause, FileSource};
 use ringmem::{Image, escape};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ringmem::memory::Trace;
 use ringmem_recordings::models::{Direct, Expandable, Model, PyTorch};
-use ringmem_recordings::{Device, Kind, Recording};
+use ringmem_recordings::{Device, Kind, Recording, Segment};
 
 pub fn check(bytes: Vec<u8>) {
     match Recording::parse(bytes) {
@@ -16,8 +16,10 @@ pub fn check(bytes: Vec<u8>) {
                 for limit in [u64::MAX, 64 << 20] {
                     models_keep_their_limit(device, limit, live);
                 }
+                segments_are_apart(device);
                 for event in &device.events {
-                    let _ = recording.stacks.place(event.stack);
+                    let _ = recording.stacks.place(event.stack).map(|frame| frame.to_string());
+                    let _ = recording.stacks.name(event.name);
                 }
             }
         }
@@ -46,6 +48,25 @@ fn blocks_live_once(device: &Device) -> bool {
     assert!(unknown <= device.unknown_frees);
     assert!(device.peak().1 <= device.events.len());
     is_possible && total < 1 << 55
+}
+
+/// No byte is in two segments at a time, of those that the file allocates. A damaged file may free others.
+fn segments_are_apart(device: &Device) {
+    let last = device.events.len();
+    let lasts = |segment: &Segment| (segment.begin.unwrap_or(0), segment.end.unwrap_or(usize::MAX));
+    for segment in &device.segments {
+        let (begin, end) = lasts(segment);
+        assert!(segment.bytes > 0 && segment.address.checked_add(segment.bytes).is_some(), "{segment:?}");
+        assert!(begin <= end && begin <= last && (end <= last || end == usize::MAX), "{segment:?}");
+    }
+    // Each with each: of long lists the first.
+    let some: Vec<&Segment> = device.segments.iter().filter(|segment| segment.begin.is_some()).take(100).collect();
+    for (index, one) in some.iter().enumerate() {
+        for other in &some[index + 1..] {
+            let is_apart = one.address + one.bytes <= other.address || other.address + other.bytes <= one.address;
+            assert!(is_apart || lasts(one).1 <= lasts(other).0 || lasts(other).1 <= lasts(one).0, "{one:?}, {other:?}");
+        }
+    }
 }
 
 fn traces_are_written_as_they_are_read(device: &Device) {

@@ -19,14 +19,15 @@
 //! # Ok::<(), ringmem_recordings::ReadError>(())
 //! ```
 //!
-//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading a snapshot takes at most three times the
-//! memory of the file, the file included, if its events have stacks; an event takes some 100 bytes. `ringmem replay` reads these files.
+//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading a snapshot with the deep stacks of real programs
+//! takes twice the memory of the file, the file included; with stacks of one frame it takes up to eight times. `ringmem replay` and `ringmem view` read these files.
 
 pub mod models;
 mod native;
 mod pickle;
 mod pytorch;
 mod rmm;
+mod segments;
 mod stacks;
 
 use std::borrow::Cow;
@@ -35,7 +36,8 @@ use std::num::NonZeroU64;
 
 use ringmem::memory::Trace;
 
-pub use stacks::{Frame, StackId, Stacks};
+pub use segments::Segment;
+pub use stacks::{Frame, NameId, StackId, Stacks};
 
 /// Recorded allocations and frees.
 #[derive(Debug)]
@@ -77,6 +79,8 @@ pub struct Device {
     pub unknown_frees: u64,
     /// Memory that the allocator had from the driver, if the file tells.
     pub reserved: Option<Reserved>,
+    /// The pieces of that memory, in the order in which they came.
+    pub segments: Vec<Segment>,
     /// The trace itself, with its streams.
     native: Option<Trace>,
 }
@@ -99,10 +103,12 @@ pub struct Event {
     pub kind: Kind,
     /// The block's number. Numbers count up from 0 in the order of allocation. 0 for [`Kind::Refused`].
     pub block: u32,
-    /// Its number in a ringmem file, 0 without one; of other files, numbered by first use.
+    /// Its number in a ringmem file, [`NO_STREAM`] without one; of other files, numbered by first use.
     pub stream: u32,
     /// Where it was allocated; for a free, of its allocation.
     pub stack: StackId,
+    /// Its name in a ringmem file. Of PyTorch's its metadata, else its category, else the annotation in which it was allocated.
+    pub name: NameId,
     /// Bytes, as requested where the file tells.
     pub size: u64,
     /// Bytes; 256 if the file does not tell.
@@ -112,6 +118,9 @@ pub struct Event {
     /// On the file's clock, which may begin anywhere.
     pub time_ns: Option<NonZeroU64>,
 }
+
+/// The [stream](Event::stream) of a request of a ringmem file that was made on none.
+pub const NO_STREAM: u32 = u32::MAX;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +276,14 @@ impl Device {
     }
 }
 
+/// A time of a file; 0 is the nanosecond after it.
+const fn at(nanoseconds: u64) -> NonZeroU64 {
+    match NonZeroU64::new(nanoseconds) {
+        Some(time) => time,
+        None => NonZeroU64::MIN,
+    }
+}
+
 /// Numbers blocks by address, and finds those of which the file has only one end.
 #[derive(Default)]
 struct Builder {
@@ -286,15 +303,21 @@ struct Raw {
     size: u64,
     stream: u64,
     stack: StackId,
+    name: NameId,
     time_ns: Option<NonZeroU64>,
 }
 
 impl Builder {
-    fn event(&mut self, kind: Kind, block: u32, raw: &Raw) -> Event {
+    /// The number of a stream.
+    fn stream(&mut self, stream: u64) -> u32 {
         let next = self.streams.len() as u32;
-        let stream = *self.streams.entry(raw.stream).or_insert(next);
-        let Raw { address, size, stack, time_ns, .. } = *raw;
-        Event { kind, block, stream, stack, size, align: 256, address, time_ns }
+        *self.streams.entry(stream).or_insert(next)
+    }
+
+    fn event(&mut self, kind: Kind, block: u32, raw: &Raw) -> Event {
+        let stream = self.stream(raw.stream);
+        let Raw { address, size, stack, name, time_ns, .. } = *raw;
+        Event { kind, block, stream, stack, name, size, align: 256, address, time_ns }
     }
 
     /// Numbers are given at the [end](Self::finish): first come the blocks that were live before. Until then a block's number is its event's index.
@@ -322,8 +345,8 @@ impl Builder {
 
     fn free(&mut self, raw: &Raw) {
         if let Some(of) = self.live.remove(&raw.address) {
-            let Event { block, size, stack, .. } = self.device.events[of];
-            let event = self.event(Kind::Free, block, &Raw { size, stack, ..*raw });
+            let Event { block, size, stack, name, .. } = self.device.events[of];
+            let event = self.event(Kind::Free, block, &Raw { size, stack, name, ..*raw });
             self.device.events.push(event);
         } else if raw.size == 0 || !self.mentioned.insert(raw.address) {
             self.device.unknown_frees += 1;
@@ -362,6 +385,9 @@ impl Builder {
         }
         let first = before.into_iter().map(|event| Event { block: !event.block, ..event });
         device.events.splice(0..0, first);
+        for place in device.segments.iter_mut().flat_map(|segment| segment.begin.iter_mut().chain(&mut segment.end)) {
+            *place += device.before;
+        }
         device
     }
 }

@@ -1,14 +1,18 @@
 //! ringmem's own files.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroU64;
 
 use ringmem::memory::{Event as Traced, Trace, TraceError};
 use ringmem::snapshot::VERSION;
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
-use crate::stacks::{StackId, Stacks};
-use crate::{Device, Event, Format, Kind, ReadError, Recording};
+use crate::stacks::{Frame, NameId, StackId, Stacks};
+use crate::{Device, Event, Format, Kind, NO_STREAM, ReadError, Recording, at};
 
 /// A trace of a `Logged` memory.
 pub(crate) fn trace(text: &str) -> Result<Recording, ReadError> {
@@ -20,15 +24,16 @@ pub(crate) fn trace(text: &str) -> Result<Recording, ReadError> {
     })?;
     let mut blocks = Blocks::default();
     for event in trace.events() {
-        match *event {
+        let added = match *event {
             Traced::Alloc { block, size, align, on } => {
-                blocks.add(Kind::Alloc, Some(block), Request { size, align, stream: on.map(Into::into), ..Request::default() });
+                blocks.add(Kind::Alloc, Some(block), Request { size, align, stream: on.map(Into::into), ..Request::default() })
             }
             Traced::Refused { size, align, on } => {
-                blocks.add(Kind::Refused, None, Request { size, align, stream: on.map(Into::into), ..Request::default() });
+                blocks.add(Kind::Refused, None, Request { size, align, stream: on.map(Into::into), ..Request::default() })
             }
             Traced::Free { block, .. } => blocks.add(Kind::Free, Some(block), Request::default()),
-        }
+        };
+        added.map_err(ReadError::content)?;
     }
     let device = Device { native: Some(trace), ..blocks.device };
     Ok(Recording { format: Format::Ringmem, devices: vec![device], stacks: Stacks::default() })
@@ -41,6 +46,7 @@ struct Blocks {
     /// By the file's number: the index of the event that allocated it.
     live: HashMap<u64, usize>,
     count: u32,
+    last: Option<NonZeroU64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -50,21 +56,28 @@ struct Request {
     stream: Option<u64>,
     address: u64,
     stack: StackId,
+    name: NameId,
     time_ns: Option<NonZeroU64>,
 }
 
 impl Blocks {
-    /// Of each event one, also for a free of no block.
-    fn add(&mut self, kind: Kind, block: Option<u64>, request: Request) {
-        let Request { size, align, stream, address, stack, time_ns } = request;
+    /// Of each event one, also for a free of no block. The error is its fault.
+    fn add(&mut self, kind: Kind, block: Option<u64>, request: Request) -> Result<(), String> {
+        let Request { size, align, stream, address, stack, name, time_ns } = request;
+        if time_ns.is_some() && time_ns < self.last {
+            return Err("its time is before that of the previous event".into());
+        }
+        self.last = time_ns.or(self.last);
         let align = u32::try_from(align).unwrap_or(1 << 31).max(1);
-        let stream = u32::try_from(stream.unwrap_or(0)).unwrap_or(u32::MAX);
-        let mut event = Event { kind, block: 0, stream, stack, size, align, address, time_ns };
+        let stream = stream.map_or(NO_STREAM, |stream| u32::try_from(stream).unwrap_or(NO_STREAM - 1).min(NO_STREAM - 1));
+        let mut event = Event { kind, block: 0, stream, stack, name, size, align, address, time_ns };
         match (kind, block) {
             (Kind::Alloc, Some(block)) => {
                 event.block = self.count;
                 self.count += 1;
-                self.live.insert(block, self.device.events.len());
+                if self.live.insert(block, self.device.events.len()).is_some() {
+                    return Err(format!("block {block} is live already"));
+                }
             }
             (Kind::Free, Some(block)) => match self.live.remove(&block) {
                 Some(of) => event = Event { kind, time_ns, ..self.device.events[of] },
@@ -76,12 +89,13 @@ impl Blocks {
             _ => {}
         }
         self.device.events.push(event);
+        Ok(())
     }
 }
 
 /// Values are absent or empty where they are not known.
 #[derive(Deserialize)]
-struct Call {
+struct Call<'a> {
     kind: CallKind,
     time_ns: Option<u64>,
     block: Option<u64>,
@@ -89,8 +103,12 @@ struct Call {
     align: Option<u64>,
     stream: Option<u64>,
     address: Option<u64>,
-    name: Option<String>,
-    place: Option<String>,
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    place: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    backtrace: Option<Cow<'a, str>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -101,47 +119,41 @@ enum CallKind {
     Free,
 }
 
-impl Call {
-    fn add_to(&self, blocks: &mut Blocks, stacks: &mut Stacks) -> Result<(), &'static str> {
+impl Call<'_> {
+    fn add_to(&self, blocks: &mut Blocks, stacks: &mut Stacks) -> Result<(), String> {
         let kind = match self.kind {
             CallKind::Alloc => Kind::Alloc,
             CallKind::Refused => Kind::Refused,
             CallKind::Free => Kind::Free,
         };
         if kind != Kind::Refused && self.block.is_none() {
-            return Err("no `block`");
+            return Err("no `block`".into());
         }
         if kind != Kind::Free && self.bytes.is_none() {
-            return Err("no `bytes`");
+            return Err("no `bytes`".into());
         }
-        let (name, place) = (self.name.as_deref().unwrap_or_default(), self.place.as_deref().unwrap_or_default());
-        let stack = if name.is_empty() && place.is_empty() {
-            StackId::default()
-        } else {
-            let (file, line) = source_line(place);
-            let (name, file) = (stacks.text(name), stacks.text(file));
-            let frame = stacks.frame(name, file, line);
-            stacks.stack(&[frame])
-        };
         let request = Request {
             size: self.bytes.unwrap_or(0),
             align: self.align.unwrap_or(256),
             stream: self.stream,
             address: self.address.unwrap_or(0),
-            stack,
-            time_ns: self.time_ns.and_then(NonZeroU64::new),
+            stack: self.stack(stacks),
+            name: stacks.named(self.name.as_deref().unwrap_or_default()),
+            time_ns: self.time_ns.map(at),
         };
-        blocks.add(kind, self.block, request);
-        Ok(())
+        blocks.add(kind, self.block, request)
     }
-}
 
-/// Of `file:line:column`.
-fn source_line(place: &str) -> (&str, u32) {
-    let mut parts = place.rsplitn(3, ':');
-    match (parts.next().and_then(|column| column.parse::<u32>().ok()), parts.next().and_then(|line| line.parse().ok()), parts.next()) {
-        (Some(_), Some(line), Some(file)) => (file, line),
-        _ => (place, 0),
+    fn stack(&self, stacks: &mut Stacks) -> StackId {
+        let frames = Frame::of(self.place.as_deref().unwrap_or_default(), self.backtrace.as_deref().unwrap_or_default());
+        let frames: Vec<u32> = frames
+            .into_iter()
+            .map(|Frame { function, file, line }| {
+                let (function, file) = (stacks.text(function), stacks.text(file));
+                stacks.frame(function, file, line)
+            })
+            .collect();
+        stacks.stack(&frames)
     }
 }
 
@@ -160,7 +172,7 @@ pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(fact)? {
         let line = record.position().map_or(0, csv::Position::line);
-        let call: Call = record.deserialize(Some(&headers)).map_err(fact)?;
+        let call: Call<'_> = record.deserialize(Some(&headers)).map_err(fact)?;
         call.add_to(&mut blocks, &mut stacks).map_err(|what| ReadError::line(line, what))?;
     }
     if !text.ends_with('\n') {
@@ -169,37 +181,84 @@ pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
     Ok(Recording { format: Format::Ringmem, devices: vec![blocks.device], stacks })
 }
 
+/// Another version may have any shape.
 #[derive(Deserialize)]
-struct Snapshot {
-    version: u32,
-    #[serde(default)]
-    traces: Vec<Calls>,
+struct Snapshot<'a> {
+    #[serde(borrow)]
+    version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    traces: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Calls {
-    name: String,
-    events: Vec<Call>,
+struct Calls<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    events: &'a RawValue,
 }
 
 /// The traces of a [`ringmem::snapshot::Snapshot`].
 pub(crate) fn snapshot(text: &str) -> Result<Recording, ReadError> {
-    let snapshot: Snapshot =
-        serde_json::from_str(text).map_err(|error| ReadError::line(error.line(), format!("not a snapshot of memory: {error}")))?;
-    if snapshot.version != VERSION {
-        return Err(ReadError::content(format!("snapshot version {}, expected {VERSION}", snapshot.version)));
-    }
-    if snapshot.traces.is_empty() {
-        return Err(ReadError::content("the snapshot has no trace: `Snapshot::calls` adds that of a `Logged` memory"));
+    // A part of the text is parsed by itself: the error's line is counted from its beginning.
+    let fact = |part: &str, error: &serde_json::Error| {
+        let before = text.get(..part.as_ptr().addr() - text.as_ptr().addr()).unwrap_or_default();
+        let what = error.to_string();
+        let what = what.rsplit_once(" at line ").map_or(&*what, |(what, _)| what);
+        ReadError::line(before.matches('\n').count() + error.line(), format!("not a snapshot of memory: {what}"))
+    };
+    let snapshot: Snapshot<'_> = serde_json::from_str(text).map_err(|error| fact(text, &error))?;
+    match snapshot.version.map(RawValue::get) {
+        None => return Err(ReadError::content("not a snapshot of memory: no field `version`")),
+        Some(version) if version.parse() == Ok(VERSION) => {}
+        Some(version) => {
+            let version: String = version.chars().take(40).collect();
+            return Err(ReadError::content(format!("snapshot version {version}; expected {VERSION}")));
+        }
     }
     let (mut devices, mut stacks) = (Vec::new(), Stacks::default());
-    for (number, Calls { name, events }) in (0..).zip(snapshot.traces) {
-        let mut blocks = Blocks::default();
-        for (index, call) in events.iter().enumerate() {
-            let fact = |what| ReadError::content(format!("trace {name:?}, event {index}: {what}"));
-            call.add_to(&mut blocks, &mut stacks).map_err(fact)?;
+    let traces = snapshot.traces.map_or("[]", RawValue::get);
+    let traces: Vec<Calls<'_>> = serde_json::from_str(traces).map_err(|error| fact(traces, &error))?;
+    for (number, Calls { name, events }) in (0..).zip(traces) {
+        let (mut blocks, mut fault) = (Blocks::default(), None);
+        let mut add = |call: &Call<'_>| {
+            let added = call.add_to(&mut blocks, &mut stacks);
+            added.inspect_err(|what| fault = Some(format!("trace {name:?}, event {}: {what}", blocks.device.events.len()))).is_ok()
+        };
+        let events = events.get();
+        let read = Each(&mut add).deserialize(&mut serde_json::Deserializer::from_str(events));
+        if let Some(fault) = fault {
+            return Err(ReadError::content(fault));
         }
-        devices.push(Device { number, name: Some(name), ..blocks.device });
+        read.map_err(|error| fact(events, &error))?;
+        devices.push(Device { number, name: Some(name.into_owned()), ..blocks.device });
     }
     Ok(Recording { format: Format::Ringmem, devices, stacks })
+}
+
+/// Gives each call of a list to a function once it is read: all of them together would take several times the memory of the text. `false` ends it.
+struct Each<F>(F);
+
+impl<'a, F: FnMut(&Call<'a>) -> bool> DeserializeSeed<'a> for Each<F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, list: D) -> Result<(), D::Error> {
+        list.deserialize_seq(self)
+    }
+}
+
+impl<'a, F: FnMut(&Call<'a>) -> bool> Visitor<'a> for Each<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(mut self, mut calls: A) -> Result<(), A::Error> {
+        while let Some(call) = calls.next_element()? {
+            if !self.0(&call) {
+                return Err(A::Error::custom("an invalid event"));
+            }
+        }
+        Ok(())
+    }
 }

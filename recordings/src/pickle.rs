@@ -18,7 +18,7 @@
 //!
 //! # Bounds
 //!
-//! - Memory: all that is held, counted in [`Machine::check`], may be twice the file and [`SMALL`]. A file whose values need more is refused: a byte can demand
+//! - Memory: all that is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can demand
 //!   an empty list, a list of lists or a million uses of one.
 //! - Counts in the file are compared with the bytes that are left before anything is allocated.
 //! - Nothing here recurses, and a value may contain itself: readers go down to a depth of their own.
@@ -101,7 +101,7 @@ impl Tree {
             Value::None => "None".to_owned(),
             Value::Bool(is) => if is { "True" } else { "False" }.to_owned(),
             Value::Int(int) => int.to_string(),
-            Value::Large => "an integer of more than 64 bits".to_owned(),
+            Value::Large => "an integer beyond 9223372036854775807".to_owned(),
             Value::Float(float) => float.to_string(),
             Value::Text(_) => {
                 let text = self.text(value).unwrap_or_default();
@@ -283,10 +283,10 @@ impl<'a> Machine<'a> {
             + TEXT * self.tree.texts.len()
             + self.tree.text_bytes
             + self.tree.arena.len();
-        if held > 2 * self.bytes.len() + SMALL || self.tree.arena.len() > u32::MAX as usize {
+        if held > 3 * self.bytes.len() + SMALL || self.tree.arena.len() > u32::MAX as usize {
             return Err(at(
                 begin,
-                "the values so far need more than twice the memory of the file: it is damaged, or made to exhaust memory",
+                "the values so far need more than three times the memory of the file: it is damaged, or made to exhaust memory",
             ));
         }
         Ok(())

@@ -6,19 +6,23 @@
 //!    segments of the snapshot, less those that the events added.
 //! 3. A recording that is switched on late, or whose ring of events has overflowed, begins with live blocks: those that it frees without an allocation, and
 //!    those of `segments` that no event mentions. Blocks of versions before 2.1 have no `address`: they lie in a row.
-//! 4. Other actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, annotations, settings, pools, compile contexts.
+//! 4. `external_annotations` are the beginnings and ends of the program's `record_function`s, with their time. A block that has neither `user_metadata`
+//!    nor a `category` has the name of the last annotation that was open at its time.
+//! 5. Other actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, settings, pools, compile contexts.
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 
 use crate::pickle::{Tree, Value};
-use crate::stacks::{StackId, Stacks};
-use crate::{Builder, Device, Format, Raw, ReadError, Recording, Reserved};
+use crate::segments::{Segment, Segments};
+use crate::stacks::{NameId, StackId, Stacks};
+use crate::{Builder, Device, Format, Raw, ReadError, Recording, at};
 
 /// No machine has more.
 const DEVICES: usize = 1024;
+/// Annotations that are open at a time; deeper ones are ignored.
+const DEPTH: usize = 100;
 /// Bytes of the file for each event at least: a dictionary that many events share is no recording.
-const EVENT: usize = 16;
+const EVENT: usize = 12;
 
 struct Keys {
     action: Option<u32>,
@@ -39,6 +43,10 @@ struct Keys {
     state: Option<u32>,
     requested_size: Option<u32>,
     real_size: Option<u32>,
+    is_expandable: Option<u32>,
+    user_metadata: Option<u32>,
+    category: Option<u32>,
+    stage: Option<u32>,
 }
 
 impl Keys {
@@ -63,6 +71,10 @@ impl Keys {
             state: key("state"),
             requested_size: key("requested_size"),
             real_size: key("real_size"),
+            is_expandable: key("is_expandable"),
+            user_metadata: key("user_metadata"),
+            category: key("category"),
+            stage: key("stage"),
         }
     }
 }
@@ -75,6 +87,9 @@ struct Reader<'a> {
     read: HashMap<u32, StackId>,
     /// By the number of a dictionary: many stacks share a frame.
     frames: HashMap<u32, u32>,
+    /// By the number of a text.
+    names: HashMap<u32, NameId>,
+    annotations: Annotations,
     /// Events that the file may still have.
     left: usize,
 }
@@ -84,12 +99,21 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
     let left = bytes.len() / EVENT;
     // The tree has all of it.
     drop(bytes);
-    let mut reader =
-        Reader { keys: Keys::of(&tree), tree: &tree, stacks: Stacks::default(), read: HashMap::new(), frames: HashMap::new(), left };
-    let (segments, traces) = match tree.root {
-        Value::List(_) => (Some(tree.root), None),
-        root if tree.is_small_dict(root) => (tree.get(root, tree.number("segments")), tree.get(root, tree.number("device_traces"))),
-        _ => (None, None),
+    let mut reader = Reader {
+        keys: Keys::of(&tree),
+        tree: &tree,
+        stacks: Stacks::default(),
+        read: HashMap::new(),
+        frames: HashMap::new(),
+        names: HashMap::new(),
+        annotations: Annotations::default(),
+        left,
+    };
+    let of_root = |key| tree.get(tree.root, tree.number(key));
+    let (segments, traces, annotations) = match tree.root {
+        Value::List(_) => (Some(tree.root), None, None),
+        root if tree.is_small_dict(root) => (of_root("segments"), of_root("device_traces"), of_root("external_annotations")),
+        _ => (None, None, None),
     };
     if !matches!(segments, Some(Value::List(_))) {
         return Err(ReadError::content("a pickle, but no snapshot of PyTorch: it has no list `segments`"));
@@ -101,12 +125,16 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
     if tree.items(traces).nth(DEVICES).is_some() {
         return Err(ReadError::content(format!("`device_traces` of more than {DEVICES} devices")));
     }
+    for (index, annotation) in tree.items(annotations.unwrap_or(Value::None)).enumerate() {
+        reader.annotation(annotation).map_err(|what| ReadError::content(format!("annotation {index}: {what}")))?;
+    }
     let mut builders: Vec<(Builder, Segments)> = Vec::new();
     for (number, trace) in tree.items(traces).enumerate() {
         if !matches!(trace, Value::List(_)) {
             return Err(ReadError::content(format!("device {number} of `device_traces` is {}, expected a list", tree.describe(trace))));
         }
         let mut device = (Builder::default(), Segments::default());
+        reader.annotations.begin(number as u64);
         for (index, event) in tree.items(trace).enumerate() {
             reader.event(&mut device, event).map_err(|what| ReadError::content(format!("device {number}, event {index}: {what}")))?;
         }
@@ -116,32 +144,51 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
         reader.segment(&mut builders, segment).map_err(|what| ReadError::content(format!("segment {index}: {what}")))?;
     }
     let devices = (0..).zip(builders);
-    let devices = devices.map(|(number, (builder, segments))| Device { number, reserved: segments.reserved(), ..builder.finish() });
+    let devices = devices.map(|(number, (mut builder, segments))| {
+        builder.device.reserved = segments.reserved();
+        builder.device.segments = segments.finish();
+        Device { number, ..builder.finish() }
+    });
     let devices: Vec<Device> = devices.filter(|device| !device.events.is_empty() || device.reserved.is_some()).collect();
     Ok(Recording { format: Format::PyTorch, devices, stacks: reader.stacks })
 }
 
-/// Bytes from the driver: those that the events add, and those at the end.
+/// The program's annotations: of a device, in order of time, those open at the time of the events so far.
 #[derive(Default)]
-struct Segments {
-    added: i128,
-    most: i128,
-    has_any: bool,
-    end: u64,
+struct Annotations {
+    /// Device, time in microseconds, whether it is an end, name.
+    all: Vec<(u64, u64, bool, NameId)>,
+    device: u64,
+    next: usize,
+    open: Vec<NameId>,
 }
 
-impl Segments {
-    fn add(&mut self, bytes: i128) {
-        self.has_any = true;
-        self.added += bytes;
-        self.most = self.most.max(self.added);
+impl Annotations {
+    fn begin(&mut self, device: u64) {
+        // Of equal times in the order of the file.
+        self.all.sort_by_key(|&(device, time, ..)| (device, time));
+        self.next = self.all.partition_point(|&(of, ..)| of < device);
+        self.device = device;
+        self.open.clear();
     }
 
-    fn reserved(&self) -> Option<Reserved> {
-        // Events that were lost may leave less than nothing.
-        let begin = (i128::from(self.end) - self.added).max(0);
-        let bytes = |bytes: i128| u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.has_any.then(|| Reserved { begin: bytes(begin), peak: bytes(begin + self.most), end: self.end })
+    /// The last that is open at a time, which is not before those of earlier calls.
+    fn at(&mut self, time: Option<u64>) -> NameId {
+        while let Some(&(device, begun, is_end, name)) = self.all.get(self.next)
+            && device == self.device
+            && time.is_some_and(|time| begun <= time)
+        {
+            self.next += 1;
+            if is_end {
+                // Those of several threads need not nest.
+                if let Some(at) = self.open.iter().rposition(|&open| open == name) {
+                    self.open.remove(at);
+                }
+            } else if self.open.len() < DEPTH {
+                self.open.push(name);
+            }
+        }
+        self.open.last().copied().unwrap_or_default()
     }
 }
 
@@ -183,13 +230,51 @@ impl Reader<'_> {
 
     fn raw(&mut self, dict: Value, address: Option<u32>) -> Result<Raw, Fault> {
         let time = self.unsigned(dict, self.keys.time_us, "time_us")?;
+        let annotation = self.annotations.at(time);
         Ok(Raw {
             address: self.unsigned(dict, address, "addr")?.unwrap_or(0),
             size: self.size(dict)?,
             stream: self.stream(dict)?,
             stack: self.stack(dict)?,
-            time_ns: time.and_then(|time| NonZeroU64::new(time.saturating_mul(1000))),
+            name: self.name(dict).unwrap_or(annotation),
+            time_ns: time.map(|time| at(time.saturating_mul(1000))),
         })
+    }
+
+    /// The block's own.
+    fn name(&mut self, dict: Value) -> Option<NameId> {
+        let text = |key| self.tree.get(dict, key).filter(|&text| self.tree.text(text).is_some_and(|text| !text.is_empty()));
+        let Value::Text(number) = text(self.keys.user_metadata).or_else(|| text(self.keys.category))? else { return None };
+        Some(self.named(number))
+    }
+
+    fn named(&mut self, number: u32) -> NameId {
+        let text = self.tree.text(Value::Text(number)).unwrap_or_default();
+        *self.names.entry(number).or_insert_with(|| self.stacks.named(text))
+    }
+
+    fn annotation(&mut self, annotation: Value) -> Result<(), Fault> {
+        self.check(annotation)?;
+        let text = |key| self.tree.get(annotation, key).and_then(|text| self.tree.text(text));
+        let is_end = match text(self.keys.stage) {
+            Some("START") => false,
+            Some("END") => true,
+            // The program's own.
+            _ => return Ok(()),
+        };
+        let Some(Value::Text(name)) = self.tree.get(annotation, self.keys.name) else { return Err("no `name`".into()) };
+        let time = self.unsigned(annotation, self.keys.time_us, "time_us")?.ok_or("no `time_us`")?;
+        let device = self.unsigned(annotation, self.keys.device, "device")?.unwrap_or(0);
+        let name = self.named(name);
+        self.annotations.all.push((device, time, is_end, name));
+        Ok(())
+    }
+
+    /// A range of memory from the driver.
+    fn range(&self, dict: Value, address: Option<u32>, bytes: u64, builder: &mut Builder) -> Result<Segment, Fault> {
+        let address = self.unsigned(dict, address, "addr")?.unwrap_or(0);
+        let stream = builder.stream(self.stream(dict)?);
+        Ok(Segment { address, bytes, stream, is_piece: false, begin: None, end: None })
     }
 
     fn event(&mut self, (builder, segments): &mut (Builder, Segments), event: Value) -> Result<(), Fault> {
@@ -204,8 +289,16 @@ impl Reader<'_> {
                 let raw = self.raw(event, self.keys.device_free)?;
                 builder.refused(&raw);
             }
-            "segment_alloc" | "segment_map" => segments.add(self.size(event)?.into()),
-            "segment_free" | "segment_unmap" => segments.add(-i128::from(self.size(event)?)),
+            "segment_alloc" | "segment_map" | "segment_free" | "segment_unmap" => {
+                let range = self.range(event, self.keys.addr, self.size(event)?, builder)?;
+                let range = Segment { is_piece: action.ends_with("map"), ..range };
+                let now = Some(builder.device.events.len());
+                if matches!(action, "segment_alloc" | "segment_map") {
+                    segments.map(Segment { begin: now, ..range });
+                } else {
+                    segments.unmap(Segment { end: now, ..range });
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -225,8 +318,8 @@ impl Reader<'_> {
         let mut next = self.unsigned(segment, self.keys.address, "address")?.unwrap_or(0);
         let stream = self.stream(segment)?;
         let (builder, segments) = &mut builders[device];
-        segments.has_any = true;
-        segments.end = segments.end.saturating_add(total);
+        let is_piece = matches!(self.tree.get(segment, self.keys.is_expandable), Some(Value::Bool(true)));
+        segments.list(Segment { is_piece, ..self.range(segment, self.keys.address, total, builder)? });
         let blocks = self.tree.get(segment, self.keys.blocks).unwrap_or(Value::None);
         for (index, block) in self.tree.items(blocks).enumerate() {
             self.block(builder, block, &mut next, stream).map_err(|what| format!("block {index}: {what}"))?;
@@ -240,6 +333,9 @@ impl Reader<'_> {
         let size = self.size(block)?;
         let address = self.unsigned(block, self.keys.address, "address")?.unwrap_or(*next);
         *next = address.saturating_add(size);
+        if size == 0 {
+            return Ok(());
+        }
         let state = self.tree.get(block, self.keys.state).and_then(|state| self.tree.text(state)).unwrap_or_default();
         if !state.starts_with("active") || builder.mentioned.contains(&address) {
             return Ok(());
@@ -250,7 +346,8 @@ impl Reader<'_> {
         let (of, key) = of.map_or((block, self.keys.requested_size), |own| (own, self.keys.real_size));
         let requested = self.unsigned(of, key, "requested_size")?.filter(|&size| size > 0);
         let stack = self.stack(of)?;
-        builder.was_live(&Raw { address, size: requested.unwrap_or(size), stream, stack, time_ns: None });
+        let name = self.name(block).unwrap_or_default();
+        builder.was_live(&Raw { address, size: requested.unwrap_or(size), stream, stack, name, time_ns: None });
         Ok(())
     }
 

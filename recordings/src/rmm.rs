@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::stacks::{StackId, Stacks};
-use crate::{Builder, Format, Raw, ReadError, Recording};
+use crate::stacks::{NameId, StackId, Stacks};
+use crate::{Builder, Format, Raw, ReadError, Recording, at};
 
 const COLUMNS: [&str; 4] = ["Action", "Pointer", "Size", "Stream"];
 
@@ -40,6 +40,7 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
     let mut order = Order::default();
     let mut builder = Builder::default();
+    let mut clock = Clock::default();
     let mut row = csv::StringRecord::new();
     let fact = |error: csv::Error| ReadError::line(error.position().map_or(0, csv::Position::line), error.to_string());
     while reader.read_record(&mut row).map_err(fact)? {
@@ -60,10 +61,10 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
             };
             number.ok_or_else(|| ReadError::line(line, format!("`{column}` is `{text}`, expected a number")))
         };
-        let time_ns = order.time.and_then(|place| time(unquoted(row.get(place)?)));
+        let time_ns = order.time.and_then(|place| clock.read(time(unquoted(row.get(place)?))?));
         let raw = |address| {
             let (size, stream) = (number("Size", size)?, number("Stream", stream)?);
-            Ok::<_, ReadError>(Raw { address, size, stream, stack: StackId::default(), time_ns })
+            Ok::<_, ReadError>(Raw { address, size, stream, stack: StackId::default(), name: NameId::default(), time_ns })
         };
         match action {
             "allocate" => builder.alloc(&raw(number("Pointer", pointer)?)?),
@@ -83,11 +84,46 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
     Ok(Recording { format: Format::Rmm, devices: vec![builder.finish()], stacks: Stacks::default() })
 }
 
-/// `HH:MM:SS:micros` or `HH:MM:SS.micros`, and perhaps a date before it.
-fn time(text: &str) -> Option<NonZeroU64> {
+/// `HH:MM:SS:micros`, `HH:MM:SS.fraction`, or seconds with or without a fraction; before it there may be a date, which is left out.
+fn time(text: &str) -> Option<u64> {
     let clock = text.rsplit([' ', 'T']).next()?;
-    let mut parts = clock.split([':', '.']);
-    let mut part = || parts.next()?.parse::<u64>().ok().filter(|&part| part < 1_000_000);
-    let (hours, minutes, seconds) = (part()?, part()?, part()?);
-    NonZeroU64::new((((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + part().unwrap_or(0)) * 1000)
+    let (whole, fraction) = match clock.split_once('.') {
+        Some(parts) => parts,
+        None if clock.matches(':').count() == 3 => clock.rsplit_once(':')?,
+        None => (clock, ""),
+    };
+    let nanos = format!("{fraction:0<9}").get(..9)?.parse::<u64>().ok()?;
+    let mut seconds = 0_u64;
+    for part in whole.split(':') {
+        seconds = seconds.checked_mul(60)?.checked_add(part.parse().ok()?)?;
+    }
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+/// The clock of a log, which begins anew at midnight.
+#[derive(Default)]
+struct Clock {
+    last: u64,
+    midnights: u64,
+}
+
+impl Clock {
+    const DAY: u64 = 86_400_000_000_000;
+
+    fn read(&mut self, time: u64) -> Option<NonZeroU64> {
+        // Seconds since 1970 are no clock.
+        if time >= Self::DAY {
+            return Some(at(time));
+        }
+        let mut all = time.checked_add(self.midnights.checked_mul(Self::DAY)?)?;
+        if all.checked_add(Self::DAY / 2)? < self.last {
+            self.midnights += 1;
+            all = all.checked_add(Self::DAY)?;
+        } else if all >= Self::DAY && all > self.last.checked_add(Self::DAY / 24 * 23)? {
+            // From before midnight: threads log a little out of order.
+            return Some(at(all - Self::DAY));
+        }
+        self.last = self.last.max(all);
+        Some(at(all))
+    }
 }

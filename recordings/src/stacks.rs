@@ -1,9 +1,10 @@
-//! Stack frames, each once.
+//! Stack frames and names, each once.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::BuildHasher;
 
-/// The frames of all stacks of a recording.
+/// The frames of all stacks of a recording, and the names of blocks.
 #[derive(Debug, Default)]
 pub struct Stacks {
     texts: Vec<Box<str>>,
@@ -22,8 +23,12 @@ pub struct Stacks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StackId(u32);
 
+/// The number of a name. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NameId(u32);
+
 /// A function's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame<'a> {
     /// Its name, perhaps empty.
     pub function: &'a str,
@@ -31,6 +36,74 @@ pub struct Frame<'a> {
     pub file: &'a str,
     /// 0 if it is not known.
     pub line: u32,
+}
+
+impl<'a> Frame<'a> {
+    /// The function: of C++ without its arguments, of a step of PyTorch's backward pass without its namespace.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        let function = self.function;
+        // Not the parenthesis of `(anonymous namespace)`.
+        let follows_name =
+            |&(at, _): &(usize, &str)| function[..at].ends_with(|last: char| last.is_alphanumeric() || last == '_' || last == '>');
+        let name = function.match_indices('(').find(follows_name).map_or(function, |(at, _)| &function[..at]);
+        name.strip_prefix("torch::autograd::generated::").unwrap_or(name)
+    }
+
+    /// The file; empty if a symbolizer of C++ did not find it.
+    #[must_use]
+    pub fn source(&self) -> &'a str {
+        if self.file.ends_with("??") || self.file.ends_with('/') { "" } else { self.file }
+    }
+
+    /// Whether it is in C++ or in an installed package of Python.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        self.file.contains("-packages/") || [".cpp", ".cc", ".h", ".hpp", ".cu", ".cuh"].iter().any(|ending| self.file.ends_with(ending))
+    }
+
+    /// The frames of a call of ringmem, innermost first: those of its place and of its backtrace. Either may be empty.
+    #[must_use]
+    pub fn of(place: &'a str, backtrace: &'a str) -> Vec<Self> {
+        let mut frames = Vec::new();
+        let mut add = |function, place: &'a str| {
+            let (file, line) = source_line(place);
+            frames.push(Frame { function, file, line });
+        };
+        if !place.is_empty() {
+            add("", place);
+        }
+        // `NUMBER: FUNCTION`, and then `at FILE:LINE:COLUMN` if it is known.
+        let mut lines = backtrace.lines().map(str::trim).peekable();
+        while let Some(line) = lines.next() {
+            let Some((_, function)) = line.split_once(": ") else { continue };
+            let place = lines.next_if(|next| next.starts_with("at ")).and_then(|next| next.strip_prefix("at "));
+            add(function, place.unwrap_or_default());
+        }
+        frames
+    }
+}
+
+impl fmt::Display for Frame<'_> {
+    /// `NAME in SOURCE:LINE`, as far as known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, source) = (self.name(), self.source());
+        f.write_str(name)?;
+        if source.is_empty() {
+            return Ok(());
+        }
+        write!(f, "{}{source}", if name.is_empty() { "" } else { " in " })?;
+        if self.line > 0 { write!(f, ":{}", self.line) } else { Ok(()) }
+    }
+}
+
+/// Of `FILE:LINE:COLUMN`.
+fn source_line(place: &str) -> (&str, u32) {
+    let mut parts = place.rsplitn(3, ':');
+    match (parts.next().and_then(|column| column.parse::<u32>().ok()), parts.next().and_then(|line| line.parse().ok()), parts.next()) {
+        (Some(_), Some(line), Some(file)) => (file, line),
+        _ => (place, 0),
+    }
 }
 
 impl Stacks {
@@ -43,12 +116,20 @@ impl Stacks {
         })
     }
 
-    /// The innermost frame of the program itself: the first with a line that is neither in C++ nor in an installed package; else the first with a line.
+    /// A block's name.
+    #[must_use]
+    pub fn name(&self, name: NameId) -> Option<&str> {
+        self.texts.get((name.0 as usize).checked_sub(1)?).map(|text| &**text)
+    }
+
+    /// The frame that tells most: the innermost with a line that [is in no library](Frame::is_library). Without one, PyTorch's backward pass made the
+    /// call: the step that it ran, whose line is not known. Else the first frame with a line.
     #[must_use]
     pub fn place(&self, stack: StackId) -> Option<Frame<'_>> {
         let has_line = |frame: &Frame<'_>| frame.line > 0 && !frame.file.is_empty();
-        let is_library = |file: &str| file.contains("-packages/") || file.ends_with(".cpp") || file.ends_with(".h");
-        self.frames(stack).find(|frame| has_line(frame) && !is_library(frame.file)).or_else(|| self.frames(stack).find(has_line))
+        let is_step = |frame: &Frame<'_>| frame.function.contains("::autograd::") && frame.function.contains("::apply(");
+        let find = |meets: &dyn Fn(&Frame<'_>) -> bool| self.frames(stack).find(meets);
+        find(&|frame| has_line(frame) && !frame.is_library()).or_else(|| find(&is_step)).or_else(|| find(&has_line))
     }
 
     /// The numbers of its frames. Stacks are numbered from 1; 0 is the empty one.
@@ -67,6 +148,11 @@ impl Stacks {
         self.texts.push(text.into());
         self.by_text.insert(text.into(), number);
         number
+    }
+
+    /// Of an empty text none.
+    pub(crate) fn named(&mut self, name: &str) -> NameId {
+        if name.is_empty() { NameId::default() } else { NameId(self.text(name) + 1) }
     }
 
     pub(crate) fn frame(&mut self, function: u32, file: u32, line: u32) -> u32 {

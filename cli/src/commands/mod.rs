@@ -5,6 +5,7 @@ mod doctor;
 mod layout;
 mod manual;
 mod new;
+mod recorded;
 mod replay;
 mod stream;
 #[cfg_attr(not(any(target_os = "linux", target_os = "android")), path = "no_top.rs")]
@@ -32,10 +33,10 @@ pub(crate) enum Command {
     /// Report drivers, devices, memory visibility and limits, with suggested fixes
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Arguments),
-    /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
+    /// Replay recorded allocations: the memory that this pool and PyTorch's allocator need for them, and whether it would have fitted
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
-    /// Show a snapshot of memory as an HTML page: slabs, timeline, fragmentation, holders, leaks; or convert it for PyTorch's viewer or Perfetto
+    /// Show recorded allocations as an HTML page: timeline, segments, holders, stacks; or convert them for PyTorch's viewer or Perfetto
     #[command(after_help = view::EXAMPLES)]
     View(view::Arguments),
     /// Create a package with a shared struct, a kernel, a host program and a test

@@ -10,7 +10,7 @@ mod policies;
 mod report;
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
 use ringmem::pool::{Classes, Pool, Statistics};
 use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
-use ringmem::streaming::{FileSource, Source};
-use ringmem_recordings::{self as recordings, Recording};
+use ringmem_recordings::{self as recordings, Format, Recording};
 
+use super::recorded::{contents, of_file, parse};
 use crate::progress::Bar;
-use crate::{Failure, Outcome as Done, absurd, chain, failed, opened, output, size};
+use crate::{Failure, Outcome as Done, absurd, chain, opened, output, size};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -91,8 +91,7 @@ fn enough(requested: u64) -> u64 {
     requested.saturating_mul(2).saturating_add(1 << 30).min(1 << 40)
 }
 
-/// The largest file in bytes and in events. Each event takes some hundred bytes during a replay.
-const LONGEST: u64 = 1 << 30;
+/// Most events. Each takes some hundred bytes during a replay.
 const EVENTS: usize = 1 << 24;
 /// Most samples of a snapshot: about a page's columns of pixels.
 const SAMPLES: u64 = 2000;
@@ -119,7 +118,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
             return Err(Failure::Usage(format!("{option} {} is {} itself", path.display(), arguments.file.display())));
         }
     }
-    let mut recording = read(&mut source)?;
+    let mut recording = parse(contents(&mut source)?, EVENTS).map_err(|fact| of_file(&arguments.file, &fact))?;
     let numbers: Vec<String> = recording.devices.iter().map(|device| device.number.to_string()).collect();
     if let Some(wanted) = arguments.device {
         recording.devices.retain(|device| device.number == wanted);
@@ -134,7 +133,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         return Err(Failure::Usage(format!("{option} is of one device: --device, one of {}", numbers.join(", "))));
     }
     if recording.devices.is_empty() {
-        return Err(of_file(&arguments.file, &"no allocations were recorded: see `torch.cuda.memory._record_memory_history`"));
+        let remedy = match recording.format {
+            Format::PyTorch => "see `torch.cuda.memory._record_memory_history`",
+            _ => "`Snapshot::calls` adds those of a `Logged` memory",
+        };
+        return Err(of_file(&arguments.file, &format_args!("no allocations were recorded: {remedy}")));
     }
     for device in &recording.devices {
         one(arguments, &recording, device, out)?;
@@ -180,28 +183,6 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
         report::Report { arguments, recording, device, trace: &trace, live, tally: &tally, seen: &seen, policies: &policies, elapsed };
     report.print(out)?;
     Ok(())
-}
-
-fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
-    Failure::Fact(format!("{}: {fact}", path.display()))
-}
-
-fn read(source: &mut FileSource) -> Result<Recording, Failure> {
-    let path = source.path().to_owned();
-    let fact = |fact: &dyn std::fmt::Display| of_file(&path, fact);
-    if source.len() > LONGEST {
-        return Err(fact(&format_args!("a recording of more than {}", size::show(LONGEST))));
-    }
-    let mut bytes = vec![0; source.len() as usize];
-    source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(&path, cause))?;
-    let too_many = || fact(&format_args!("a recording of more than {EVENTS} events"));
-    // A text has a line an event: counted before anything is stored.
-    if bytes.first() != Some(&0x80) && bytes.iter().filter(|&&byte| byte == b'\n').count() > EVENTS {
-        return Err(too_many());
-    }
-    let recording = Recording::parse(bytes).map_err(|error| fact(&error))?;
-    let is_short = recording.devices.iter().all(|device| device.events.len() <= EVENTS);
-    is_short.then_some(recording).ok_or_else(too_many)
 }
 
 struct Rig {

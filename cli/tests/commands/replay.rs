@@ -348,12 +348,15 @@ fn a_limit_shows_where_each_policy_fails() {
     let [title, ours, .., pytorch, _, direct] = &lines[..] else { panic!("{ran:?}") };
     assert!(title.contains("60 MiB live at most") && title.ends_with("fits in 40 MiB"), "{title}");
     assert!(ours.contains("ringmem's pool") && ours.ends_with("no: event 4 refused, 20 MiB, src/c.rs:4"), "{ours}");
-    assert!(pytorch.ends_with("no: event 3 refused, 19 MiB, weights in src/b.rs:30; 1 more"), "{pytorch}");
+    assert!(pytorch.ends_with("no: event 3 refused, 19 MiB, src/b.rs:30, \"weights\"; 1 more"), "{pytorch}");
     assert!(direct.ends_with("no: event 4 refused, 20 MiB, src/c.rs:4"), "{direct}");
     let object = call(&IMAGE, ["replay", text(&path), "--limit", "40MiB", "--json"]).json();
     let first = &policy(&object, "PyTorch's allocator")["first_refusal"];
     assert_eq!((number(first, "event"), number(first, "bytes")), (3, 19 << 20));
-    assert_eq!((first["place"].as_str(), first["stack"][0].as_str()), (Some("weights in src/b.rs:30"), Some("weights in src/b.rs:30")));
+    assert_eq!(
+        (first["name"].as_str(), first["place"].as_str(), first["stack"][0].as_str()),
+        (Some("weights"), Some("src/b.rs:30"), Some("src/b.rs:30"))
+    );
     assert_eq!(number(&object, "limit"), 40 << 20);
     let ran = call(&IMAGE, ["replay", text(&path), "--limit", "128MiB"]);
     assert_eq!(ran.out.matches("  yes\n").count(), 5, "{ran:?}");

@@ -88,7 +88,8 @@ fn a_snapshot_of_a_replay_becomes_one_html_page() {
     let page = std::fs::read_to_string(path("memory.html")).expect("a page");
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     let data = data(&page);
-    assert_eq!((&data["traces"][0]["begin"], &data["traces"][0]["end"]), (&json!([0, 1, 4]), &json!([3, -1, -1])));
+    // Events since the allocation before, and until the free.
+    assert_eq!((&data["traces"][0]["begin"], &data["traces"][0]["life"]), (&json!([0, 1, 3]), &json!([3, 0, 0])));
     assert_eq!(
         (&data["traces"][0]["bytes"], &data["traces"][0]["refused"][0][1]),
         (&json!([1 << 20, 2 << 20, 4096]), &json!(99_999_999_999_u64))
@@ -101,7 +102,7 @@ fn a_snapshot_of_a_replay_becomes_one_html_page() {
 fn a_page_loads_nothing_and_escapes_snapshot_text() {
     let page = String::from_utf8(view(&snapshot().to_json(), "html")).expect("text");
     // `data` asserts that the element has no `<`.
-    let names = data(&page)["traces"][0]["texts"].clone();
+    let names = data(&page)["texts"].clone();
     assert!(names.as_array().expect("texts").contains(&json!("</script><!--<b>")), "{names}");
     assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (2, 2));
     assert!(page.contains("Content-Security-Policy") && page.contains("default-src 'none'"));
@@ -125,16 +126,20 @@ fn an_invalid_snapshot_is_an_error_with_the_place() {
     let directory = tempfile::tempdir().expect("a directory");
     let (from, to) = (directory.path().join("memory.json"), directory.path().join("memory.html"));
     for (content, facts) in [
-        (String::new(), &["not a snapshot", "EOF"][..]),
-        ("\u{7f}ELF".to_owned(), &["not a snapshot", "line 1 column 1"]),
-        ("[1]".to_owned(), &["not a snapshot", "not an object"]),
+        (String::new(), &["no allocations were recorded"][..]),
+        ("{".to_owned(), &["not a snapshot", "EOF"]),
+        ("\u{7f}ELF".to_owned(), &["line 1: no recording is recognised"]),
+        ("[1]".to_owned(), &["line 1: no recording is recognised"]),
+        ("alloc 0 1 256\nalloc 0 1 256\n".to_owned(), &["line 2: duplicate block number 0"]),
+        ("\u{80}".to_owned(), &["line 1: no recording is recognised"]),
         ("{}".to_owned(), &["not a snapshot", "`version`"]),
         (r#"{"version":2,"pools":7}"#.to_owned(), &["snapshot version 2", "version 1"]),
         (r#"{"version":"1"}"#.to_owned(), &["snapshot version \"1\""]),
         (r#"{"version":1,"pools":[{"name":"p"}]}"#.to_owned(), &["missing field `statistics`"]),
         (r#"{"version":1,"taken_ns":1e400}"#.to_owned(), &["not a snapshot", "number out of range"]),
         (r#"{"version":1,"taken_ns":99999999999999999999}"#.to_owned(), &["not a snapshot"]),
-        ("[".repeat(100_000), &["not a snapshot"]),
+        ("[".repeat(100_000), &["no recording is recognised"]),
+        (format!("{{\"a\":{}", "[".repeat(100_000)), &["not a snapshot"]),
         (json!({ "version": 1, "traces": vec![json!({ "name": "t", "events": [] }); 1001] }).to_string(), &["more than 1000 parts"]),
         (trace(r#"{"kind":"alloc","bytes":1}"#), &["trace \"t\", event 0: no `block`"]),
         (trace(r#"{"kind":"alloc","block":1}"#), &["event 0: no `bytes`"]),
@@ -291,4 +296,199 @@ fn an_unwritable_output_is_named_in_the_error() {
     call(&IMAGE, ["view", text(&from), "--output", text(nowhere)]).refuses(1, &["no/memory.html"]);
     std::fs::write(&from, TRACE).expect("room");
     call(&IMAGE, ["replay", text(&from), "--snapshot", text(nowhere)]).refuses(1, &["cannot write", "no/memory.html"]);
+}
+
+/// The `snapshot` of a script, as `python3` pickles it: no torch is needed.
+fn pytorch(script: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let script = format!("import pickle, sys\n{script}\npickle.dump(snapshot, open(sys.argv[1], 'wb'), protocol=4)");
+    let status = Command::new("python3").args(["-c", &script, text(file.path())]).status();
+    assert!(status.expect("this test writes a pickle with python3, which must be installed").success());
+    file
+}
+
+fn written_again(path: &Path) -> tempfile::NamedTempFile {
+    let again = tempfile::NamedTempFile::new().expect("a file");
+    let ran = execute(["view", text(path), "--format", "pytorch", "--output", text(again.path())]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    again
+}
+
+const PYTORCH: &str = "
+MIB = 1 << 20
+def frames(line): return [
+    {'name': 'malloc', 'filename': 'CUDACachingAllocator.cpp', 'line': 0}, {'name': 'forward', 'filename': 'model.py', 'line': line}]
+def event(action, addr, size, line=7, time=0):
+    at = 'device_free' if action == 'oom' else 'addr'
+    return {'action': action, at: addr, 'size': size, 'stream': 0, 'time_us': time, 'frames': frames(line)}
+trace = [
+    event('segment_alloc', 64 * MIB, 20 * MIB, time=1000), event('alloc', 64 * MIB, 3 * MIB, 8, 1001), event('alloc', 70 * MIB, 2 * MIB, 9, 1002),
+    event('free_requested', 64 * MIB, 3 * MIB, 8, 1003), event('free_completed', 64 * MIB, 3 * MIB, 8, 1003), event('free_completed', 40 * MIB, MIB, 3, 1004),
+    event('segment_free', 40 * MIB, 2 * MIB, time=1005), event('oom', MIB, 1 << 40, 10, 1006)]
+block = {'address': 70 * MIB, 'size': 2 * MIB, 'requested_size': 2 * MIB, 'state': 'active_allocated', 'frames': frames(9)}
+segment = {'device': 0, 'address': 64 * MIB, 'total_size': 20 * MIB, 'stream': 0, 'blocks': [block]}
+snapshot = {'segments': [segment], 'device_traces': [trace], 'external_annotations': [{'device': 0, 'time_us': 1002, 'name': 'step', 'stage': 'START'}]}";
+
+#[test]
+fn a_snapshot_of_pytorch_becomes_a_page_with_its_segments_and_stacks() {
+    let file = pytorch(PYTORCH);
+    let ran = execute(["view", text(file.path())]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let data = data(&ran.out);
+    let trace = &data["traces"][0];
+    // The block that is freed without an allocation is there from the beginning.
+    assert_eq!((&trace["name"], &trace["before"], &trace["events"]), (&json!("device 0"), &json!(1), &json!(6)));
+    assert_eq!(
+        (&trace["begin"], &trace["life"], &trace["bytes"]),
+        (&json!([0, 1, 1]), &json!([4, 2, 0]), &json!([1 << 20, 3 << 20, 2 << 20]))
+    );
+    assert_eq!((&trace["begun"], &trace["times"]), (&json!(1_001_000), &json!([0, 0, 1000, 1000, 1000, 2000])));
+    assert_eq!(trace["address"], json!([40 << 20, 64 << 20, 70 << 20]));
+    assert_eq!(trace["segments"], json!([[40 << 20, 2 << 20, 0, -1, 5, false], [64 << 20, 20 << 20, 0, 1, -1, false]]));
+    let text = |at: &Value| data["texts"][at.as_u64().expect("a text") as usize].as_str().expect("text");
+    let frame = |at: &Value| &data["frames"][at.as_u64().expect("a frame") as usize];
+    let stack = trace["stack"][1].as_u64().expect("a stack") as usize;
+    assert_eq!(data["stacks"][stack].as_array().map(Vec::len), Some(2));
+    let place = frame(&data["places"][stack]);
+    assert_eq!((text(&place[0]), text(&place[1]), &place[2]), ("forward", "model.py", &json!(8)));
+    assert_eq!((&trace["label"][1], text(&trace["label"][2])), (&json!(-1), "step"));
+    assert_eq!((&trace["refused"][0][0], &trace["refused"][0][1]), (&json!(5), &json!(1_u64 << 40)));
+}
+
+#[test]
+fn a_snapshot_of_pytorch_is_the_same_after_it_was_written_again() {
+    let file = pytorch(PYTORCH);
+    let again = written_again(file.path());
+    let dump = unpickled(&std::fs::read(again.path()).expect("it was written"));
+    let [segment] = &dump["segments"].as_array().expect("segments")[..] else { panic!("one is left: {dump}") };
+    let states: Vec<_> = segment["blocks"].as_array().expect("blocks").iter().map(|block| (&block["size"], &block["state"])).collect();
+    let [inactive, active] = ["inactive", "active_allocated"].map(Value::from);
+    assert_eq!(states, [(&json!(6 << 20), &inactive), (&json!(2 << 20), &active), (&json!(12 << 20), &inactive)]);
+    let data = [file.path(), again.path()].map(|path| {
+        let ran = execute(["view", text(path)]);
+        let data = data(&ran.out);
+        (data["traces"].clone(), data["stacks"].as_array().map(Vec::len))
+    });
+    let without_labels = |traces: &Value| {
+        let mut trace = traces[0].clone();
+        trace["label"].take();
+        // In memory_viz a name is a frame.
+        trace["stack"].take();
+        trace["refused"].take();
+        trace
+    };
+    assert_eq!(without_labels(&data[0].0), without_labels(&data[1].0));
+}
+
+#[test]
+fn logs_traces_and_tables_have_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000100,allocate,0x7f0000000000,1000,0x0\n\
+               1,10:00:00:000300,allocate,0x7f0000001000,500,0x1\n1,10:00:00:000400,free,0x7f0000000000,1000,0x0\n";
+    let table = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\nalloc,5,0,1000,256,,,weights,src/a.rs:3:5,,\n";
+    for (name, content, expected) in [
+        (
+            "rmm.csv",
+            log,
+            json!({ "name": "rmm.csv", "bytes": [1000, 500], "life": [2, 0], "stream": [0, 1], "times": [0, 200_000, 100_000] }),
+        ),
+        (
+            "app.trace",
+            TRACE,
+            json!({ "name": "app.trace", "bytes": [1 << 20, 2 << 20, 4096], "stream": [-1, 1, -1], "begun": null, "times": [] }),
+        ),
+        ("table.csv", table, json!({ "name": "table.csv", "bytes": [1000], "stream": [-1], "times": [0], "address": [null] })),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).expect("room");
+        let ran = execute(["view", text(&path)]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{name}");
+        let data = data(&ran.out);
+        for (key, value) in expected.as_object().expect("fields") {
+            assert_eq!(&data["traces"][0][key], value, "{name}: {key}");
+        }
+        let dump = execute(["view", text(&path), "--format", "perfetto"]);
+        assert!(serde_json::from_str::<Value>(&dump.out).is_ok_and(|object| object["traceEvents"].is_array()), "{name}");
+    }
+}
+
+#[test]
+fn trace_events_of_a_recording_have_its_reserved_bytes() {
+    let file = pytorch(PYTORCH);
+    let ran = execute(["view", text(file.path()), "--format", "perfetto"]);
+    let object: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let events = object["traceEvents"].as_array().expect("events").iter().filter(|event| event["name"] == "reserved");
+    let reserved: Vec<_> = events.map(|event| event["args"]["bytes"].as_u64()).collect();
+    assert_eq!(reserved, [Some(2 << 20), Some(22 << 20), Some(20 << 20)]);
+    assert!(ran.out.contains(r#""place":"model.py:8""#) && ran.out.contains("forward in model.py:8"), "{}", ran.out);
+}
+
+/// Memory that comes and goes at one event, after the last, or again at an address that was another's; a block outside all of it; a gap among the devices.
+const SEGMENTS: &str = "
+MIB = 1 << 20
+def event(action, addr, size): return {'action': action, 'addr': addr, 'size': size, 'stream': 3}
+trace = [
+    event('segment_alloc', 64 * MIB, 20 * MIB), event('alloc', 74 * MIB, MIB), event('free_completed', 74 * MIB, MIB), event('segment_free', 64 * MIB, 20 * MIB),
+    event('segment_alloc', 64 * MIB, 2 * MIB), event('segment_map', 200 * MIB, 8 * MIB), event('segment_unmap', 200 * MIB, 8 * MIB), event('segment_map', 200 * MIB, 4 * MIB),
+    event('segment_unmap', 202 * MIB, 2 * MIB), event('alloc', 65 * MIB, 1000), event('alloc', 500 * MIB, 2000), event('free_completed', 500 * MIB, 2000),
+    event('segment_alloc', 600 * MIB, 6 * MIB), event('segment_free', 600 * MIB, 6 * MIB), event('segment_free', 900 * MIB, 2 * MIB)]
+def segment(address, total, expandable, blocks): return {
+    'device': 2, 'address': address, 'total_size': total, 'stream': 3, 'is_expandable': expandable, 'blocks': blocks}
+block = {'address': 65 * MIB, 'size': 1024, 'requested_size': 1000, 'state': 'active_allocated'}
+snapshot = {'segments': [segment(64 * MIB, 2 * MIB, False, [block]), segment(200 * MIB, 2 * MIB, True, [])], 'device_traces': [[], [], trace]}";
+
+#[test]
+fn segments_are_written_in_their_order() {
+    let file = pytorch(SEGMENTS);
+    let again = written_again(file.path());
+    let dump = unpickled(&std::fs::read(again.path()).expect("it was written"));
+    let actions = |device: usize| -> Vec<(&str, u64)> {
+        let events = dump["device_traces"][device].as_array().expect("events");
+        events.iter().map(|event| (event["action"].as_str().expect("text"), event["addr"].as_u64().expect("an address") >> 20)).collect()
+    };
+    assert_eq!((actions(0), actions(1)), (vec![], vec![]));
+    let moved = ["segment_alloc", "alloc", "free_requested", "free_completed", "segment_free"];
+    let expected = [
+        &[64, 74, 74, 74, 64].into_iter().zip(moved).collect::<Vec<_>>()[..],
+        // What came and went at once, in the order of addresses; then what stayed.
+        &[
+            (200, "segment_map"),
+            (200, "segment_unmap"),
+            (202, "segment_map"),
+            (202, "segment_unmap"),
+            (64, "segment_alloc"),
+            (200, "segment_map"),
+            (65, "alloc"),
+        ],
+        &[500, 500, 500, 500, 500].into_iter().zip(moved).collect::<Vec<_>>(),
+        &[(900, "segment_free"), (600, "segment_alloc"), (600, "segment_free")],
+    ]
+    .concat();
+    assert_eq!(actions(2).into_iter().map(|(action, at)| (at, action)).collect::<Vec<_>>(), expected);
+    let replayed = [file.path(), again.path()].map(|path| execute(["replay", text(path), "--json"]).json());
+    for key in ["device", "events", "wanted_peak", "allocations", "frees"] {
+        assert_eq!(replayed[0][key], replayed[1][key], "{key}");
+    }
+    assert_eq!(replayed[0]["device"], 2);
+}
+
+#[test]
+fn a_byte_order_mark_changes_nothing() {
+    let json = snapshot().to_json();
+    assert_eq!(
+        data(&String::from_utf8(view(&format!("\u{feff} {json}"), "html")).expect("text")),
+        data(&String::from_utf8(view(&json, "html")).expect("text"))
+    );
+}
+
+#[test]
+fn a_slice_has_the_callers_of_its_place() {
+    let deep =
+        PYTORCH.replace("'line': line}]", "'line': line}] + [{'name': f'f{k}', 'filename': 'main.py', 'line': k + 1} for k in range(60)]");
+    let file = pytorch(&deep);
+    let ran = execute(["view", text(file.path()), "--format", "perfetto"]);
+    let object: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let slices: Vec<&Value> = object["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X").collect();
+    let lines: Vec<&str> = slices[1]["args"]["backtrace"].as_str().expect("text").lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[7]), (8, "forward in model.py:8", "f6 in main.py:7"));
 }

@@ -2,8 +2,8 @@ use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, Logged};
 use ringmem::snapshot::{Snapshot, csv};
 use ringmem::stream::Stream;
-use ringmem_recordings::Format;
 use ringmem_recordings::Kind::{Alloc, Free, Refused};
+use ringmem_recordings::{Format, Frame, NO_STREAM};
 
 use crate::{events, read, refuses};
 
@@ -40,7 +40,9 @@ fn ringmem_s_own_files_have_the_same_events() {
         assert_eq!(aligns, [1; 5]);
         let place = recording.stacks.place(device.events[0].stack);
         assert_eq!(place.map(|frame| frame.file.ends_with("native.rs") && frame.line > 0), has_place.then_some(true));
-        assert_eq!(place.map(|frame| frame.function), has_place.then_some("a, \"b\"\nc"));
+        assert_eq!(recording.stacks.name(device.events[0].name), has_place.then_some("a, \"b\"\nc"));
+        let streams: Vec<u32> = device.events.iter().map(|event| event.stream).collect();
+        assert_eq!(streams, [NO_STREAM, 0, NO_STREAM, NO_STREAM, 0]);
     }
     assert_eq!(*read(memory.trace().to_string()).devices[0].trace(), memory.trace(), "with its streams");
 }
@@ -55,6 +57,7 @@ fn frees_of_unknown_blocks_are_counted() {
 
 #[test]
 fn an_invalid_text_is_an_error_with_its_line() {
+    let trace = |events: &str| format!("{{\n\"version\":1,\"traces\":[{{\"name\":\"t\",\n\"events\":[{events}]}}]}}");
     let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
     for (text, fact) in [
         ("alloc 0 1 1\nalloc\n".to_owned(), "line 2: not `alloc BLOCK SIZE ALIGN [on STREAM]`"),
@@ -67,10 +70,23 @@ fn an_invalid_text_is_an_error_with_its_line() {
         (format!("{head}freed,1,0,,,,,,,,\n"), "line 2: "),
         (format!("{head}alloc,1,0,1,1,,"), "line 2: "),
         (format!("{head}alloc,1,0,1,1,,,,,,"), "line 2: no line end"),
-        ("{\"version\":1}".to_owned(), "the snapshot has no trace"),
-        ("{\"version\":2,\"traces\":[]}".to_owned(), "snapshot version 2, expected 1"),
+        ("{}".to_owned(), "not a snapshot of memory: no field `version`"),
+        ("{\"version\":null}".to_owned(), "not a snapshot of memory: no field `version`"),
+        ("{\"version\":2,\"traces\":{\"events\":7}}".to_owned(), "snapshot version 2; expected 1"),
+        ("{\"version\":1,\"traces\":\n{}}".to_owned(), "line 2: not a snapshot of memory: invalid type: map, expected a sequence"),
+        ("{\"version\":2,\"traces\":[]}".to_owned(), "snapshot version 2; expected 1"),
+        (
+            trace(r#"{"kind":"alloc","block":1,"bytes":1},{"kind":"alloc","block":1,"bytes":1}"#),
+            "trace \"t\", event 1: block 1 is live already",
+        ),
+        (
+            trace(r#"{"kind":"free","block":1,"time_ns":5},{"kind":"free","block":1,"time_ns":4}"#),
+            "trace \"t\", event 1: its time is before",
+        ),
+        (trace("{\"kind\":\"free\",\n\"block\":1},\n{\"kind\":\"move\"}"), "line 5: not a snapshot of memory: unknown variant `move`"),
+        (trace("7"), "line 3: not a snapshot of memory: invalid type"),
         ("{\n\"version\":".to_owned(), "line 2: not a snapshot of memory"),
-        ("{\"version\":1,\"traces\":[{\"name\":\"t\",\"events\":[{\"kind\":\"alloc\"}]}]}".to_owned(), "trace \"t\", event 0: no `block`"),
+        (trace(r#"{"kind":"alloc"}"#), "trace \"t\", event 0: no `block`"),
     ] {
         let error = refuses(text);
         assert!(error.starts_with(fact), "{error}");
@@ -81,4 +97,23 @@ fn an_invalid_text_is_an_error_with_its_line() {
     assert!(refuses(format!("{head}{},1,0,1,1,,,,,,\n", "long".repeat(1000))).len() < 350);
     assert!(refuses(b"\x1f\x8b\x08\0".to_vec()).starts_with("byte 0: a file compressed by gzip"));
     assert!(refuses(b"alloc 0 1 1\n\xff\n".to_vec()).starts_with("line 2: not UTF-8"));
+}
+
+#[test]
+fn a_snapshot_without_traces_has_no_device() {
+    let recording = read("\u{feff} {\"version\":1,\"pools\":[]}");
+    assert_eq!((recording.format, recording.devices.len()), (Format::Ringmem, 0));
+}
+
+#[test]
+fn a_stack_is_the_place_and_then_the_backtrace() {
+    let backtrace = "   0: a::f\n             at ./src/a.rs:3:5\n   1: start\n";
+    let recording = read(format!(
+        r#"{{"version":1,"traces":[{{"name":"t","events":[{{"kind":"alloc","block":9,"bytes":1,"place":"src/b.rs:7:9","backtrace":{}}}]}}]}}"#,
+        serde_json::to_string(backtrace).expect("text")
+    ));
+    let frames: Vec<Frame<'_>> = recording.stacks.frames(recording.devices[0].events[0].stack).collect();
+    let frame = |function, file, line| Frame { function, file, line };
+    assert_eq!(frames, [frame("", "src/b.rs", 7), frame("a::f", "./src/a.rs", 3), frame("start", "", 0)]);
+    assert_eq!(frames.iter().map(ToString::to_string).collect::<Vec<_>>(), ["src/b.rs:7", "a::f in ./src/a.rs:3", "start"]);
 }

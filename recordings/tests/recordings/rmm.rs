@@ -35,6 +35,26 @@ fn calls_of_all_threads_are_one_sequence() {
 }
 
 #[test]
+fn times_are_of_a_clock_or_seconds_and_go_on_after_midnight() {
+    let times = |times: &[&str]| -> Vec<Option<u64>> {
+        let lines: Vec<String> = (1..).zip(times).map(|(at, time)| format!("1,{time},allocate,0x{at}00,8,0\n")).collect();
+        let recording = read(format!("{HEADER}{}", lines.concat()));
+        recording.devices[0].events.iter().map(|event| event.time_ns.map(u64::from)).collect()
+    };
+    let day = 86_400_000_000_000;
+    assert_eq!(
+        times(&["23:59:59.999999", "23:59:59:999998", "00:00:00.000001", "2026-11-28 00:00:01", "2026-11-28T00:00:01.5"]),
+        [Some(day - 1000), Some(day - 2000), Some(day + 1000), Some(day + 1_000_000_000), Some(day + 1_500_000_000)]
+    );
+    let threads = ["23:59:59.9", "00:00:00.1", "23:59:59.95", "00:00:00.2", "13:00:00"];
+    let expected = [day - 100_000_000, day + 100_000_000, day - 50_000_000, day + 200_000_000, day + 46_800_000_000_000];
+    assert_eq!(times(&threads), expected.map(Some));
+    assert_eq!(times(&["1634567890.123456", "1634567891"]), [Some(1_634_567_890_123_456_000), Some(1_634_567_891_000_000_000)]);
+    assert_eq!(times(&["1.é", "x", "1:-2", "99999999999999999999", "9999999999999"]), [None; 5]);
+    assert_eq!(times(&["00:00:00.000000"]), [Some(1)], "none is 0");
+}
+
+#[test]
 fn columns_have_any_order() {
     let recording = read("Size,Stream,Pointer,Action,Extra\n64,0,0x10,allocate,a\n64,0,0x10,free,b\n");
     assert_eq!(events(&recording.devices[0]), [(Alloc, 0, 64), (Free, 0, 64)]);

@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ringmem::memory::Trace;
-use ringmem_recordings::{Device, Format, Frame, Kind, Recording, StackId};
+use ringmem_recordings::{Device, Event, Format, Kind, NO_STREAM, Recording};
 use serde_json::{Value, json};
 
 use super::policies::{DIRECT, PYTORCH, Policy};
@@ -75,7 +75,14 @@ impl Report<'_> {
     fn streams(&self) -> u64 {
         match self.recording.format {
             Format::Ringmem => self.trace.streams(),
-            _ => self.device.events.iter().map(|event| u64::from(event.stream) + 1).max().unwrap_or(0),
+            _ => self
+                .device
+                .events
+                .iter()
+                .filter(|event| event.stream != NO_STREAM)
+                .map(|event| u64::from(event.stream) + 1)
+                .max()
+                .unwrap_or(0),
         }
     }
 
@@ -89,17 +96,18 @@ impl Report<'_> {
             "driver_calls": policy.calls,
             "refused": policy.refused,
             "first_refusal": first.map(|(number, event)| json!({
-                "event": number, "bytes": event.size, "place": self.place(event.stack), "stack": self.stack(event.stack),
+                "event": number, "bytes": event.size, "name": self.recording.stacks.name(event.name),
+                "place": self.place(event), "stack": self.stack(event),
             })),
         })
     }
 
-    fn place(&self, stack: StackId) -> Option<String> {
-        self.recording.stacks.place(stack).map(|frame| shown_frame(&frame))
+    fn place(&self, event: &Event) -> Option<String> {
+        self.recording.stacks.place(event.stack).map(|frame| frame.to_string())
     }
 
-    fn stack(&self, stack: StackId) -> Vec<String> {
-        self.recording.stacks.frames(stack).map(|frame| shown_frame(&frame)).collect()
+    fn stack(&self, event: &Event) -> Vec<String> {
+        self.recording.stacks.frames(event.stack).map(|frame| frame.to_string()).collect()
     }
 
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -148,14 +156,16 @@ impl Report<'_> {
         }
         if let Some((index, event)) = device.events.iter().enumerate().find(|(_, event)| event.kind == Kind::Refused) {
             write!(out, "  out of memory  event {}: {} were refused", index + 1, size::show(event.size))?;
-            self.write_place(event.stack, out)?;
+            self.write_place(event, out)?;
             writeln!(out)?;
         }
         Ok(())
     }
 
-    fn write_place(&self, stack: StackId, out: &mut dyn Write) -> io::Result<()> {
-        self.place(stack).map_or(Ok(()), |place| write!(out, ", {}", plain(&place)))
+    /// The place and the name, if they are known.
+    fn write_place(&self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
+        self.place(event).map_or(Ok(()), |place| write!(out, ", {}", plain(&place)))?;
+        self.recording.stacks.name(event.name).map_or(Ok(()), |name| write!(out, ", {:?}", plain(name)))
     }
 
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -177,7 +187,7 @@ impl Report<'_> {
             if let Some(index) = policy.first_refusal {
                 let size = self.device.events.get(index).map_or(0, |event| event.size);
                 write!(out, "  no: event {} refused, {}", index + 1, size::show(size))?;
-                self.write_place(self.device.events.get(index).map_or_else(StackId::default, |event| event.stack), out)?;
+                self.device.events.get(index).map_or(Ok(()), |event| self.write_place(event, out))?;
                 if policy.refused > 1 {
                     write!(out, "; {} more", policy.refused - 1)?;
                 }
@@ -247,14 +257,6 @@ impl Report<'_> {
 
 fn percent(part: f64) -> impl Display {
     std::fmt::from_fn(move |f| write!(f, "{:.1} %", part * 100.0))
-}
-
-fn shown_frame(frame: &Frame<'_>) -> String {
-    match (frame.function, frame.file) {
-        (function, "") => function.to_owned(),
-        ("", file) => format!("{file}:{}", frame.line),
-        (function, file) => format!("{function} in {file}:{}", frame.line),
-    }
 }
 
 fn ratio(reserved: u64, live: u64) -> f64 {

@@ -1,13 +1,14 @@
-//! [`Document`]: a parsed and checked snapshot of `ringmem::snapshot`.
-
-use std::collections::HashMap;
+//! [`Document`]: a recording, with the other parts of a snapshot of `ringmem::snapshot`.
 
 use ringmem::snapshot::VERSION;
+use ringmem_recordings::{Device, Event, Format, Kind, StackId, Stacks};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::super::recorded;
 use super::head::{Head, LISTS};
 
-#[derive(Deserialize)]
+/// Only a ringmem snapshot has more than traces and their stacks.
+#[derive(Default, Deserialize)]
 pub(super) struct Document {
     #[serde(default)]
     pub taken_ns: u64,
@@ -19,8 +20,11 @@ pub(super) struct Document {
     pub trackers: Vec<Tracker>,
     #[serde(default)]
     pub managers: Vec<Manager>,
-    #[serde(default)]
-    pub traces: Vec<Trace>,
+    /// All have a name.
+    #[serde(skip)]
+    pub traces: Vec<Device>,
+    #[serde(skip)]
+    pub stacks: Stacks,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -128,59 +132,85 @@ pub(super) struct Buffer {
     pub idle_ns: u64,
 }
 
-#[derive(Deserialize)]
-pub(super) struct Trace {
-    pub name: String,
-    pub events: Vec<Event>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Event {
-    pub kind: Kind,
-    pub time_ns: Option<u64>,
-    pub block: Option<u64>,
-    pub bytes: Option<u64>,
-    pub stream: Option<u64>,
-    pub address: Option<u64>,
-    pub name: Option<String>,
-    pub place: Option<String>,
-    pub backtrace: Option<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
-    Alloc,
-    Refused,
-    Free,
-}
-
-/// A traced block, from its allocation to its free.
-pub(super) struct Allocation<'a> {
+/// A block, from its allocation to its free.
+pub(super) struct Life<'a> {
     pub begin: usize,
-    /// `None` if never freed.
+    /// `None` if it was not freed.
     pub end: Option<usize>,
-    pub bytes: u64,
     pub event: &'a Event,
 }
 
-/// JavaScript's numbers have 53 bits, addresses of simulated devices more.
-pub(super) fn hex(address: Option<u64>) -> Option<String> {
-    address.map(|address| format!("{address:#x}"))
+/// The blocks of a trace, by number.
+pub(super) fn lives(trace: &Device) -> Vec<Life<'_>> {
+    let mut lives: Vec<Life<'_>> = Vec::new();
+    for (index, event) in trace.events.iter().enumerate() {
+        match event.kind {
+            Kind::Refused => {}
+            Kind::Alloc => lives.push(Life { begin: index, end: None, event }),
+            // Of an unknown block, the number is that of none.
+            Kind::Free => {
+                if let Some(life) = lives.get_mut(event.block as usize) {
+                    life.end = Some(index);
+                }
+            }
+        }
+    }
+    lives
 }
 
+/// The time of each event, in nanoseconds, if all have one. Blocks from before the recording have that of its first event, and a time that is before the last one
+/// is the last.
+pub(super) fn times(trace: &Device) -> Option<Vec<u64>> {
+    let first = trace.events.get(trace.before)?.time_ns?.get();
+    let mut last = first;
+    let recorded = trace.events.iter().skip(trace.before).map(|event| {
+        last = last.max(event.time_ns?.get());
+        Some(last)
+    });
+    let before = std::iter::repeat_n(Some(first), trace.before);
+    before.chain(recorded).collect()
+}
+
+/// The address of a block, if the file tells.
+pub(super) fn address(event: &Event) -> Option<u64> {
+    Some(event.address).filter(|&address| address > 0)
+}
+
+pub(super) fn hex(address: u64) -> String {
+    format!("{address:#x}")
+}
+
+/// JavaScript's numbers have 53 bits, addresses of simulated devices more.
 fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    hex(*address).serialize(serializer)
+    address.map(hex).serialize(serializer)
 }
 
 impl Document {
-    /// Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools, trackers, managers
-    /// and traces each. Counts them before it allocates anything for them. The error is the first mistake and its place.
-    pub fn parse(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
+    /// `name` is that of a trace without one. Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools,
+    /// trackers, managers and traces each. Of a snapshot they are counted before anything is allocated for them. The error is the first mistake and its place.
+    pub fn parse(bytes: Vec<u8>, name: &str, events: usize, parts: usize) -> Result<Self, String> {
+        // Text may begin with a byte order mark.
+        let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes).trim_ascii_start();
+        let is_snapshot = text.first() == Some(&b'{');
+        let document = if is_snapshot { Self::snapshot(text, events, parts)? } else { Self::default() };
+        let mut recording = recorded::parse(bytes, events)?;
+        if !is_snapshot && recording.devices.iter().all(|device| device.events.is_empty() && device.segments.is_empty()) {
+            return Err("no allocations were recorded".to_owned());
+        }
+        for device in &mut recording.devices {
+            let number = device.number;
+            device
+                .name
+                .get_or_insert_with(|| if recording.format == Format::PyTorch { format!("device {number}") } else { name.to_owned() });
+        }
+        Ok(Self { traces: recording.devices, stacks: recording.stacks, ..document })
+    }
+
+    /// All but the traces.
+    fn snapshot(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not a snapshot of memory: {error}");
         let head = Head::of(bytes).map_err(not_one)?;
         match head.version {
-            _ if bytes.trim_ascii_start().first() != Some(&b'{') => return Err("not a snapshot of memory: not an object".to_owned()),
             None => return Err("not a snapshot of memory: no field `version`".to_owned()),
             Some(version) if version.parse() != Ok(VERSION) => {
                 let version: String = version.chars().take(40).collect();
@@ -199,7 +229,6 @@ impl Document {
         }
         let document: Self = serde_json::from_slice(bytes).map_err(not_one)?;
         document.pools.iter().try_for_each(Pool::check)?;
-        document.traces.iter().try_for_each(Trace::check)?;
         Ok(document)
     }
 }
@@ -231,55 +260,18 @@ impl Pool {
     }
 }
 
-impl Trace {
-    fn check(&self) -> Result<(), String> {
-        let (mut live, mut last) = (HashMap::new(), 0);
-        for (index, event) in self.events.iter().enumerate() {
-            let fact = |fact: &str| format!("trace {:?}, event {index}: {fact}", self.name);
-            if event.time_ns.is_some_and(|time| time < last) {
-                return Err(fact("its time is before that of the previous event"));
-            }
-            last = event.time_ns.unwrap_or(last);
-            if event.kind != Kind::Free && event.bytes.is_none() {
-                return Err(fact("no `bytes`"));
-            }
-            match (event.kind, event.block) {
-                (Kind::Refused, _) => {}
-                (_, None) => return Err(fact("no `block`")),
-                (Kind::Free, Some(block)) => drop(live.remove(&block)),
-                (Kind::Alloc, Some(block)) => {
-                    if live.insert(block, ()).is_some() {
-                        return Err(fact(&format!("block {block} is live already")));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
+/// Where the program itself allocated.
+pub(super) fn place(stacks: &Stacks, stack: StackId) -> Option<String> {
+    stacks.place(stack).map(|frame| if frame.line > 0 { format!("{}:{}", frame.file, frame.line) } else { frame.to_string() })
+}
 
-    pub fn allocations(&self) -> Vec<Allocation<'_>> {
-        let (mut blocks, mut live) = (Vec::<Allocation<'_>>::new(), HashMap::new());
-        for (index, event) in self.events.iter().enumerate() {
-            match event.kind {
-                Kind::Refused => {}
-                Kind::Alloc => {
-                    live.insert(event.block, blocks.len());
-                    blocks.push(Allocation { begin: index, end: None, bytes: event.bytes.unwrap_or(0), event });
-                }
-                Kind::Free => {
-                    if let Some(block) = live.remove(&event.block).and_then(|at| blocks.get_mut(at)) {
-                        block.end = Some(index);
-                    }
-                }
-            }
-        }
-        blocks
-    }
-
-    /// Returns the time of each event, if all have one.
-    pub fn times(&self) -> Option<Vec<u64>> {
-        self.events.iter().map(|event| event.time_ns).collect()
-    }
+/// The place, its caller and so on, one per line. Each block has its own: whole stacks would take many times the recording.
+pub(super) fn backtrace(stacks: &Stacks, stack: StackId) -> Option<String> {
+    const FRAMES: usize = 8;
+    let place = stacks.place(stack);
+    let frames = stacks.frames(stack).skip_while(|frame| place.is_some_and(|place| *frame != place));
+    let frames: Vec<String> = frames.take(FRAMES).map(|frame| frame.to_string()).collect();
+    (!frames.is_empty()).then(|| frames.join("\n"))
 }
 
 #[cfg(test)]
@@ -287,7 +279,7 @@ mod tests {
     use super::Document;
 
     fn parsed(text: &str) -> Result<(), String> {
-        Document::parse(text.as_bytes(), 3, 2).map(drop)
+        Document::parse(text.into(), "t", 3, 2).map(drop)
     }
 
     #[test]

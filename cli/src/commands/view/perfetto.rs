@@ -4,11 +4,12 @@
 //! microseconds.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
+use ringmem_recordings::{Device, Kind, NO_STREAM, Stacks};
 use serde_json::{Value, json};
 
-use super::document::{Document, Kind, Statistics, Trace, hex};
+use super::document::{Document, Statistics, address, backtrace, hex, lives, place, times};
 use crate::json_line;
 
 pub(super) fn events(document: &Document) -> Vec<u8> {
@@ -23,7 +24,7 @@ pub(super) fn events(document: &Document) -> Vec<u8> {
         events.add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }));
     }
     for (pid, trace) in (1..).zip(&document.traces) {
-        events.trace(pid, trace);
+        events.trace(pid, trace, &document.stacks);
     }
     events.bytes.extend(b"]}\n");
     events.bytes
@@ -43,12 +44,12 @@ impl Events {
         self.bytes.extend(json_line(event).into_bytes());
     }
 
-    fn trace(&mut self, pid: u64, trace: &Trace) {
-        self.add(&process(pid, &trace.name));
-        let times = trace.times();
+    fn trace(&mut self, pid: u64, trace: &Device, stacks: &Stacks) {
+        self.add(&process(pid, trace.name.as_deref().unwrap_or_default()));
+        let times = times(trace);
         let nanos = |index: usize| times.as_ref().and_then(|times| times.get(index)).map_or(index as u64 * 1000, |&nanos| nanos);
         let time = |index: usize| micros(nanos(index));
-        let (blocks, last) = (trace.allocations(), trace.events.len().saturating_sub(1));
+        let (blocks, last) = (lives(trace), trace.events.len().saturating_sub(1));
         let mut changes = vec![0_i128; trace.events.len()];
         let (mut busy, mut free, mut threads) = (BinaryHeap::new(), BinaryHeap::new(), 0_u64);
         for block in &blocks {
@@ -64,29 +65,46 @@ impl Events {
             });
             let end = block.end.unwrap_or(last);
             busy.push(Reverse((block.end.unwrap_or(usize::MAX), thread)));
-            changes[block.begin] += i128::from(block.bytes);
-            if block.end.is_some() {
-                changes[end] -= i128::from(block.bytes);
-            }
             let event = block.event;
-            let name = event.name.clone().or_else(|| event.place.clone()).unwrap_or_else(|| format!("{} bytes", block.bytes));
+            changes[block.begin] += i128::from(event.size);
+            if block.end.is_some() {
+                changes[end] -= i128::from(event.size);
+            }
+            let (label, place) = (stacks.name(event.name), place(stacks, event.stack));
+            let name = label.map(str::to_owned).or_else(|| place.clone()).unwrap_or_else(|| format!("{} bytes", event.size));
+            let stream = Some(event.stream).filter(|&stream| stream != NO_STREAM);
             let args = json!({
-                "bytes": block.bytes, "block": event.block, "stream": event.stream, "address": hex(event.address), "name": event.name,
-                "place": event.place, "backtrace": event.backtrace, "freed": block.end.is_some(),
+                "bytes": event.size, "block": event.block, "stream": stream, "address": address(event).map(hex), "name": label, "place": place,
+                "backtrace": backtrace(stacks, event.stack), "freed": block.end.is_some(),
             });
             // The difference of nanoseconds is exact.
             let (ts, dur) = (time(block.begin), micros(nanos(end).saturating_sub(nanos(block.begin))));
             self.add(&json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": dur, "cat": "memory", "name": name, "args": args }));
         }
+        let counter = |name: &str, index: usize, bytes: i128| {
+            // No real memory exceeds JSON's integers.
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            json!({ "ph": "C", "cat": "memory", "pid": pid, "ts": time(index), "name": name, "args": { "bytes": bytes } })
+        };
         let mut bytes = 0;
         for (index, change) in changes.into_iter().enumerate() {
             bytes += change;
-            // No real memory exceeds JSON's integers.
-            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            self.add(&json!({ "ph": "C", "cat": "memory", "pid": pid, "ts": time(index), "name": "in use", "args": { "bytes": bytes } }));
+            self.add(&counter("in use", index, bytes));
+        }
+        let mut reserved: BTreeMap<usize, i128> = BTreeMap::new();
+        for segment in &trace.segments {
+            *reserved.entry(segment.begin.unwrap_or(0)).or_default() += i128::from(segment.bytes);
+            if let Some(end) = segment.end {
+                *reserved.entry(end).or_default() -= i128::from(segment.bytes);
+            }
+        }
+        let mut bytes = 0;
+        for (index, change) in reserved {
+            bytes += change;
+            self.add(&counter("reserved", index.min(last), bytes));
         }
         for (index, event) in trace.events.iter().enumerate().filter(|(_, event)| event.kind == Kind::Refused) {
-            let args = json!({ "bytes": event.bytes, "name": event.name, "place": event.place });
+            let args = json!({ "bytes": event.size, "name": stacks.name(event.name), "place": place(stacks, event.stack) });
             self.add(&json!({ "ph": "i", "cat": "memory", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }));
         }
     }

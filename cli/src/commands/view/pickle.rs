@@ -7,13 +7,15 @@ use std::collections::HashMap;
 
 pub(super) struct Pickle {
     bytes: Vec<u8>,
-    /// Written texts by number; keys repeat in every event.
-    memo: HashMap<String, u8>,
+    /// The numbers of written texts; keys repeat in every event.
+    texts: HashMap<String, u32>,
+    /// Of texts and other values that are written once.
+    count: u32,
 }
 
 impl Pickle {
     pub fn new() -> Self {
-        Self { bytes: vec![0x80, 2], memo: HashMap::new() }
+        Self { bytes: vec![0x80, 2], texts: HashMap::new(), count: 0 }
     }
 
     pub fn finish(mut self) -> Vec<u8> {
@@ -39,16 +41,39 @@ impl Pickle {
     }
 
     pub fn text(&mut self, text: &str) {
-        if let Some(&number) = self.memo.get(text) {
-            return self.bytes.extend([b'h', number]);
+        if let Some(&number) = self.texts.get(text) {
+            return self.again(number);
         }
-        // No text has 4 GiB: the snapshot is shorter.
+        // No text has 4 GiB: the file is shorter.
         self.bytes.push(b'X');
         self.bytes.extend((text.len() as u32).to_le_bytes());
         self.bytes.extend(text.as_bytes());
-        if let Ok(number) = u8::try_from(self.memo.len()) {
-            self.memo.insert(text.to_owned(), number);
-            self.bytes.extend([b'q', number]);
+        let number = self.numbered();
+        self.texts.insert(text.to_owned(), number);
+    }
+
+    /// Numbers the last value, for [`again`](Self::again).
+    pub fn numbered(&mut self) -> u32 {
+        let number = self.count;
+        self.count += 1;
+        match u8::try_from(number) {
+            Ok(byte) => self.bytes.extend([b'q', byte]),
+            Err(_) => {
+                self.bytes.push(b'r');
+                self.bytes.extend(number.to_le_bytes());
+            }
+        }
+        number
+    }
+
+    /// A value that was written before.
+    pub fn again(&mut self, number: u32) {
+        match u8::try_from(number) {
+            Ok(byte) => self.bytes.extend([b'h', byte]),
+            Err(_) => {
+                self.bytes.push(b'j');
+                self.bytes.extend(number.to_le_bytes());
+            }
         }
     }
 

@@ -1,64 +1,71 @@
 //! The form of `torch.cuda.memory._dump_snapshot`, which memory_viz shows.
 //!
-//! Each trace is a device, together with the pool of its name; each other pool is a further device. A block outside all slabs is its own segment, as
-//! memory_viz requires. Streams are numbered from 1; 0 means none.
+//! Each trace is a device, together with the pool of its name; each other pool is a further device. A segment is a slab of the pool, or memory from the driver that
+//! the recording tells; a block outside all of these is a segment of its own, as memory_viz requires. Streams are numbered from 1; 0 means none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::document::{Allocation, Document, Event, Kind, Pool, State, Trace};
-use super::pickle::{Fields, Pickle};
+use ringmem_recordings::{Device as Trace, Event, Frame, Kind, NO_STREAM, NameId, Segment as Recorded, StackId, Stacks};
+
+use super::document::{Document, Life, Pool, State, address, lives, times};
+use super::pickle::Pickle;
 
 /// For blocks without an address: above devices' addresses, and exact in JavaScript.
 const UNKNOWN: u64 = 1 << 50;
 /// The bits kept of addresses: simulated devices use 64, memory_viz 53.
 const KEPT: u64 = (1 << 48) - 1;
 
+#[derive(Default)]
 struct Device<'a> {
     pool: Option<&'a Pool>,
     trace: Option<&'a Trace>,
-    blocks: Vec<Allocation<'a>>,
+    blocks: Vec<Life<'a>>,
     addresses: Vec<u64>,
-    slabs: BTreeMap<u64, u64>,
 }
 
-struct Owner<'a> {
-    bytes: u64,
-    name: Option<&'a str>,
-    place: Option<&'a str>,
-    backtrace: Option<&'a str>,
-}
+/// Memory in which blocks lie: lengths by address.
+type Memory = BTreeMap<u64, u64>;
+
+/// The bytes of a tracked block, and where it was allocated.
+type Tracked<'a> = (u64, Vec<Frame<'a>>);
 
 pub(super) fn pickle(document: &Document) -> Vec<u8> {
+    let stacks = &document.stacks;
     let mut pools: Vec<&Pool> = document.pools.iter().collect();
     let mut devices: Vec<Device<'_>> = Vec::new();
     for trace in &document.traces {
-        let pool = pools.iter().position(|pool| pool.name == trace.name).map(|at| pools.remove(at));
-        let blocks = trace.allocations();
+        // PyTorch's devices keep their numbers.
+        if document.pools.is_empty() {
+            devices.resize_with(devices.len().max(trace.number as usize), Device::default);
+        }
+        let pool = pools.iter().position(|pool| Some(&pool.name) == trace.name.as_ref()).map(|at| pools.remove(at));
+        let blocks = lives(trace);
         let mut next = UNKNOWN;
-        let mut address = |block: &Allocation<'_>| {
+        let mut address = |block: &Life<'_>| {
             let unknown = next;
-            next = next.saturating_add(block.bytes.max(1)).checked_next_multiple_of(512).unwrap_or(u64::MAX);
-            block.event.address.map_or(unknown, exact)
+            next = next.saturating_add(block.event.size.max(1)).checked_next_multiple_of(512).unwrap_or(u64::MAX);
+            address(block.event).map_or(unknown, exact)
         };
         let addresses = blocks.iter().map(&mut address).collect();
-        devices.push(Device::new(pool, Some(trace), blocks, addresses));
+        devices.push(Device { pool, trace: Some(trace), blocks, addresses });
     }
-    devices.extend(pools.into_iter().map(|pool| Device::new(Some(pool), None, Vec::new(), Vec::new())));
+    devices.extend(pools.into_iter().map(|pool| Device { pool: Some(pool), ..Device::default() }));
     let leaks = document.trackers.iter().flat_map(|tracker| &tracker.leaks);
-    let owners: BTreeMap<u64, Owner<'_>> = leaks
+    let tracked: BTreeMap<u64, Tracked<'_>> = leaks
         .filter_map(|leak| {
-            let (name, place, backtrace) = (leak.name.as_deref(), leak.place.as_deref(), leak.backtrace.as_deref());
-            Some((exact(leak.address?), Owner { bytes: leak.bytes, name, place, backtrace }))
+            let frames = Frame::of(leak.place.as_deref().unwrap_or_default(), leak.backtrace.as_deref().unwrap_or_default());
+            Some((exact(leak.address?), (leak.bytes, named(frames, leak.name.as_deref()))))
         })
         .collect();
 
     let mut pickle = Pickle::new();
+    let mut origins = Origins { stacks, known: HashMap::new(), frames: HashMap::new() };
     pickle.dict(|fields| {
         let segments = fields.field("segments");
         segments.list(devices.iter().enumerate().flat_map(|(number, device)| device.segments(number)), |pickle, segment| {
-            segment.write(pickle, &owners);
+            segment.write(pickle, &mut origins, &tracked);
         });
-        fields.field("device_traces").list(&devices, |pickle, device| device.events(pickle));
+        fields.field("device_traces").list(&devices, |pickle, device| device.events(pickle, &mut origins));
         fields.field("allocator_settings").dict(|_| {});
     });
     pickle.finish()
@@ -69,18 +76,13 @@ struct Segment<'a> {
     address: u64,
     bytes: u64,
     stream: u64,
-    blocks: Vec<(u64, State, Option<Owner<'a>>)>,
+    blocks: Vec<(u64, State, Option<&'a Event>)>,
 }
 
 impl<'a> Device<'a> {
-    fn new(pool: Option<&'a Pool>, trace: Option<&'a Trace>, blocks: Vec<Allocation<'a>>, addresses: Vec<u64>) -> Self {
-        let slabs = pool.iter().flat_map(|pool| &pool.slabs).map(|slab| (slab_address(slab.number, slab.address), slab.bytes)).collect();
-        Self { pool, trace, blocks, addresses, slabs }
-    }
-
     fn segments(&'a self, device: usize) -> Vec<Segment<'a>> {
         let mut segments = Vec::new();
-        let live: BTreeMap<u64, &Allocation<'_>> =
+        let live: BTreeMap<u64, &Life<'_>> =
             self.addresses.iter().copied().zip(&self.blocks).filter(|(_, block)| block.end.is_none()).collect();
         for slab in self.pool.iter().flat_map(|pool| &pool.slabs) {
             let address = slab_address(slab.number, slab.address);
@@ -93,70 +95,137 @@ impl<'a> Device<'a> {
                 }
                 end = part.offset.saturating_add(part.bytes);
                 let owner = live.get(&address.saturating_add(part.offset)).filter(|_| part.state == State::Live);
-                blocks.push((part.bytes, part.state, owner.map(|block| Owner::of(block.event, block.bytes))));
+                blocks.push((part.bytes, part.state, owner.map(|block| block.event)));
             }
             segments.push(Segment { device, address, bytes: slab.bytes, stream: 0, blocks });
         }
-        for (address, block) in live.into_iter().filter(|(address, _)| !self.is_in_slab(*address)) {
-            let owner = Owner::of(block.event, block.bytes);
-            let stream = stream(block.event);
-            segments.push(Segment { device, address, bytes: block.bytes, stream, blocks: vec![(block.bytes, State::Live, Some(owner))] });
+        for &Recorded { address, bytes, stream: on, .. } in self.recorded().filter(|segment| segment.end.is_none()) {
+            let address = exact(address);
+            let (end, mut next, mut blocks) = (address.saturating_add(bytes), address, Vec::new());
+            for (&start, block) in live.range(address..end) {
+                // A block of a damaged recording may overlap another, or the end.
+                let to = start.saturating_add(block.event.size).min(end);
+                if start < next || to == start {
+                    continue;
+                }
+                if start > next {
+                    blocks.push((start - next, State::Free, None));
+                }
+                blocks.push((to - start, State::Live, Some(block.event)));
+                next = to;
+            }
+            if next < end {
+                blocks.push((end - next, State::Free, None));
+            }
+            segments.push(Segment { device, address, bytes: end - address, stream: stream(on), blocks });
+        }
+        let memory = self.memory(|segment| segment.end.is_none());
+        for (address, block) in live.into_iter().filter(|&(address, _)| !is_in(&memory, address)) {
+            let blocks = vec![(block.event.size, State::Live, Some(block.event))];
+            segments.push(Segment { device, address, bytes: block.event.size, stream: stream(block.event.stream), blocks });
         }
         segments
     }
 
-    fn is_in_slab(&self, address: u64) -> bool {
-        self.slabs.range(..=address).next_back().is_some_and(|(start, bytes)| address - start < *bytes)
+    fn recorded(&self) -> impl Iterator<Item = &'a Recorded> {
+        self.trace.into_iter().flat_map(|trace| &trace.segments)
     }
 
-    fn events(&self, pickle: &mut Pickle) {
+    /// The slabs, and the recorded segments that `are_in` it.
+    fn memory(&self, are_in: impl Fn(&Recorded) -> bool) -> Memory {
+        let slabs = self.pool.iter().flat_map(|pool| &pool.slabs).map(|slab| (slab_address(slab.number, slab.address), slab.bytes));
+        slabs.chain(self.recorded().filter(|segment| are_in(segment)).map(|segment| (exact(segment.address), segment.bytes))).collect()
+    }
+
+    fn events(&self, pickle: &mut Pickle, origins: &mut Origins<'a>) {
         let Some(trace) = self.trace else { return pickle.list([(); 0], |_, ()| {}) };
-        let mut begins = BTreeMap::new();
-        let mut ends = BTreeMap::new();
-        for (block, &address) in self.blocks.iter().zip(&self.addresses) {
-            begins.insert(block.begin, (block, address));
-            block.end.map(|end| ends.insert(end, (block, address)));
+        // By the number of events before them. Memory at an address is given back before it comes again; memory of one moment was there between.
+        let mut segments: BTreeMap<usize, Vec<(bool, &Recorded)>> = BTreeMap::new();
+        let mut add = |at: Option<usize>, comes, segment| at.map(|at| segments.entry(at).or_default().push((comes, segment)));
+        for segment in self.recorded().filter(|segment| segment.begin != segment.end) {
+            add(segment.end, false, segment);
         }
-        let mut actions: Vec<(&str, u64, u64, usize, &Event)> = Vec::new();
-        for (index, event) in trace.events.iter().enumerate() {
-            if event.kind == Kind::Refused {
-                actions.push(("oom", 0, event.bytes.unwrap_or(0), index, event));
-            }
-            if let Some(&(block, address)) = begins.get(&index) {
-                if !self.is_in_slab(address) {
-                    actions.push(("segment_alloc", address, block.bytes, index, event));
+        for segment in self.recorded().filter(|segment| segment.begin == segment.end) {
+            add(segment.begin, true, segment);
+            add(segment.end, false, segment);
+        }
+        for segment in self.recorded().filter(|segment| segment.begin != segment.end) {
+            add(segment.begin, true, segment);
+        }
+        // The memory at an event, and the blocks that are segments of their own.
+        let mut memory = self.memory(|segment| segment.begin.is_none());
+        let mut alone = HashSet::new();
+        let mut actions: Vec<Action<'_>> = Vec::new();
+        let mut add =
+            |action, address, bytes, on, index, event| actions.push(Action { action, address, bytes, stream: stream(on), index, event });
+        for index in 0..=trace.events.len() {
+            for &(comes, segment) in segments.get(&index).into_iter().flatten() {
+                let address = exact(segment.address);
+                if comes {
+                    memory.insert(address, segment.bytes);
+                } else {
+                    memory.remove(&address);
                 }
-                actions.push(("alloc", address, block.bytes, index, event));
+                let action = match (segment.is_piece, comes) {
+                    (false, true) => "segment_alloc",
+                    (false, false) => "segment_free",
+                    (true, true) => "segment_map",
+                    (true, false) => "segment_unmap",
+                };
+                add(action, address, segment.bytes, segment.stream, index, None);
             }
-            if let Some(&(block, address)) = ends.get(&index) {
-                actions.push(("free_requested", address, block.bytes, index, block.event));
-                actions.push(("free_completed", address, block.bytes, index, block.event));
-                if !self.is_in_slab(address) {
-                    actions.push(("segment_free", address, block.bytes, index, block.event));
+            // A block from before the recording is in the list of segments, or freed without an allocation.
+            let Some(event) = trace.events.get(index).filter(|_| index >= trace.before) else { continue };
+            let Event { kind, block, size, stream: on, .. } = *event;
+            match (kind, self.addresses.get(block as usize)) {
+                (Kind::Refused, _) => add("oom", 0, size, on, index, Some(event)),
+                (Kind::Alloc, Some(&address)) => {
+                    if !is_in(&memory, address) {
+                        alone.insert(block);
+                        add("segment_alloc", address, size, on, index, Some(event));
+                    }
+                    add("alloc", address, size, on, index, Some(event));
                 }
+                (Kind::Free, Some(&address)) => {
+                    add("free_requested", address, size, on, index, Some(event));
+                    add("free_completed", address, size, on, index, Some(event));
+                    if alone.remove(&block) {
+                        add("segment_free", address, size, on, index, Some(event));
+                    }
+                }
+                (_, None) => {}
             }
         }
-        let times = trace.times();
-        pickle.list(actions, |pickle, (action, address, bytes, index, event)| {
+        let times = times(trace);
+        pickle.list(actions, |pickle, Action { action, address, bytes, stream, index, event }| {
             pickle.dict(|fields| {
                 fields.field("action").text(action);
                 fields.field("addr").number(address);
                 fields.field("size").number(bytes);
-                fields.field("stream").number(stream(event));
-                let time = times.as_ref().and_then(|times| times.get(index)).map_or(index as u64, |time| time / 1000);
+                fields.field("stream").number(stream);
+                let time = times.as_ref().and_then(|times| times.get(index).or(times.last())).map_or(index as u64, |time| time / 1000);
                 fields.field("time_us").number(time);
                 if action == "oom" {
                     // Unknown; memory_viz formats it as a number.
                     fields.field("device_free").number(0);
                 }
-                frames(fields, Some(&Owner::of(event, bytes)));
+                origins.recorded(fields.field("frames"), event);
             });
         });
     }
 }
 
-impl Segment<'_> {
-    fn write(&self, pickle: &mut Pickle, owners: &BTreeMap<u64, Owner<'_>>) {
+struct Action<'a> {
+    action: &'a str,
+    address: u64,
+    bytes: u64,
+    stream: u64,
+    index: usize,
+    event: Option<&'a Event>,
+}
+
+impl<'a> Segment<'a> {
+    fn write(&self, pickle: &mut Pickle, origins: &mut Origins<'a>, tracked: &BTreeMap<u64, Tracked<'a>>) {
         let sum = |states: &[State]| self.blocks.iter().filter(|block| states.contains(&block.1)).map(|block| block.0).sum();
         pickle.dict(|fields| {
             fields.field("device").number(self.device as u64);
@@ -167,69 +236,77 @@ impl Segment<'_> {
             fields.field("requested_size").number(sum(&[State::Live]));
             fields.field("stream").number(self.stream);
             fields.field("segment_type").text(if self.bytes < 20 << 20 { "small" } else { "large" });
-            frames(fields, None);
+            origins.recorded(fields.field("frames"), None);
             let mut address = self.address;
-            fields.field("blocks").list(&self.blocks, |pickle, (bytes, state, owner)| {
-                let owner = owner.as_ref().or_else(|| owners.get(&address).filter(|_| *state == State::Live));
+            fields.field("blocks").list(&self.blocks, |pickle, &(bytes, state, event)| {
+                let tracked = tracked.get(&address).filter(|_| state == State::Live && event.is_none());
                 pickle.dict(|fields| {
                     fields.field("address").number(address);
-                    fields.field("size").number(*bytes);
-                    fields.field("requested_size").number(owner.map_or(*bytes, |owner| owner.bytes));
+                    fields.field("size").number(bytes);
+                    fields
+                        .field("requested_size")
+                        .number(event.map(|event| event.size).or(tracked.map(|tracked| tracked.0)).unwrap_or(bytes));
                     fields.field("state").text(match state {
                         State::Live => "active_allocated",
                         State::Pending => "active_pending_free",
                         State::Cached | State::Free => "inactive",
                     });
-                    frames(fields, owner);
+                    match tracked {
+                        Some((_, frames)) => origins.frames(fields.field("frames"), frames),
+                        None => origins.recorded(fields.field("frames"), event),
+                    }
                 });
-                address = address.saturating_add(*bytes);
+                address = address.saturating_add(bytes);
             });
         });
     }
 }
 
-impl<'a> Owner<'a> {
-    fn of(event: &'a Event, bytes: u64) -> Self {
-        Self { bytes, name: event.name.as_deref(), place: event.place.as_deref(), backtrace: event.backtrace.as_deref() }
+/// The innermost frame has the block's name, if it has no function's.
+fn named<'a>(mut frames: Vec<Frame<'a>>, name: Option<&'a str>) -> Vec<Frame<'a>> {
+    if let Some(name) = name {
+        match frames.first_mut() {
+            Some(frame) if frame.function.is_empty() => frame.function = name,
+            _ => frames.insert(0, Frame { function: name, file: "", line: 0 }),
+        }
     }
+    frames
 }
 
-/// The frames of a block: its place with its name, then its backtrace.
-fn frames(fields: &mut Fields<'_>, owner: Option<&Owner<'_>>) {
-    let mut all: Vec<(&str, &str, u64)> = Vec::new();
-    if let Some(Owner { name, place, backtrace, .. }) = owner {
-        if name.is_some() || place.is_some() {
-            let (file, line) = file_line(place.unwrap_or(""));
-            all.push((name.unwrap_or(""), file, line));
+/// Writes stacks. Blocks share them, and stacks share frames: each is written once.
+struct Origins<'a> {
+    stacks: &'a Stacks,
+    known: HashMap<(StackId, NameId), u32>,
+    frames: HashMap<Frame<'a>, u32>,
+}
+
+impl<'a> Origins<'a> {
+    fn recorded(&mut self, pickle: &mut Pickle, event: Option<&Event>) {
+        let Some(&Event { stack, name, .. }) = event else { return self.frames(pickle, &[]) };
+        if let Some(&number) = self.known.get(&(stack, name)) {
+            return pickle.again(number);
         }
-        let mut function = "";
-        for text in backtrace.unwrap_or("").lines().map(str::trim) {
-            match (text.strip_prefix("at "), text.split_once(": ")) {
-                (Some(place), _) => {
-                    let (file, line) = file_line(place);
-                    all.push((function, file, line));
-                }
-                (None, Some((_, name))) => function = name,
-                (None, None) => {}
+        self.frames(pickle, &named(self.stacks.frames(stack).collect(), self.stacks.name(name)));
+        self.known.insert((stack, name), pickle.numbered());
+    }
+
+    fn frames(&mut self, pickle: &mut Pickle, frames: &[Frame<'a>]) {
+        pickle.list(frames, |pickle, &frame| {
+            if let Some(&number) = self.frames.get(&frame) {
+                return pickle.again(number);
             }
-        }
-    }
-    fields.field("frames").list(all, |pickle, (name, file, line)| {
-        pickle.dict(|fields| {
-            fields.field("name").text(name);
-            fields.field("filename").text(file);
-            fields.field("line").number(line);
+            pickle.dict(|fields| {
+                fields.field("name").text(frame.function);
+                fields.field("filename").text(frame.file);
+                fields.field("line").number(frame.line.into());
+            });
+            self.frames.insert(frame, pickle.numbered());
         });
-    });
+    }
 }
 
-/// Splits `FILE:LINE:COLUMN`; the line is 0 if missing.
-fn file_line(place: &str) -> (&str, u64) {
-    let mut parts = place.rsplitn(3, ':');
-    match (parts.next(), parts.next().map(str::parse), parts.next()) {
-        (Some(_), Some(Ok(line)), Some(file)) => (file, line),
-        _ => (place, 0),
-    }
+fn is_in(memory: &Memory, address: u64) -> bool {
+    memory.range(..=address).next_back().is_some_and(|(start, bytes)| address - start < *bytes)
 }
 
 fn slab_address(number: u64, address: Option<u64>) -> u64 {
@@ -240,6 +317,6 @@ fn exact(address: u64) -> u64 {
     if address >> 53 == 0 { address } else { address & KEPT }
 }
 
-fn stream(event: &Event) -> u64 {
-    event.stream.map_or(0, |stream| stream.saturating_add(1))
+fn stream(stream: u32) -> u64 {
+    if stream == NO_STREAM { 0 } else { u64::from(stream) + 1 }
 }
