@@ -3,6 +3,7 @@
 mod abi_mismatch;
 mod config;
 mod id;
+mod tensor;
 mod text;
 
 use core::alloc::Layout;
@@ -24,6 +25,7 @@ use ringmem_layouts::ring::LayoutError;
 use crate::location::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
+pub use tensor::TensorError;
 use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, More, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] by default.
@@ -340,6 +342,9 @@ pub enum Error {
     /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
+    /// A buffer that cannot be lent, or a tensor that cannot be taken.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     /// A persistent kernel faulted, ended, or timed out.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {

@@ -2,11 +2,12 @@
 //!
 //! ```sh
 //! cargo run --example 08_cpp --features std -- header > target/layouts.h
-//! g++ -std=c++20 -O2 -I target examples/08_cpp/peer.cpp -o target/peer
+//! cargo build --release -p ringmem-capi
+//! g++ -std=c++17 -O2 -I target -I capi/include examples/08_cpp/peer.cpp -o target/peer target/release/libringmem_capi.a
 //! cargo run --example 08_cpp --features std -- target/peer
 //! ```
 //!
-//! The header is that of `ringmem layout --format c`, with this example's messages.
+//! The header `layouts.h` is that of `ringmem layout --format c`, with this example's messages.
 
 mod messages;
 

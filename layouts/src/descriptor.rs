@@ -105,6 +105,8 @@ pub struct LayoutDescriptor {
     pub hash: u64,
     /// The structure of the type, which the hash covers.
     pub shape: Shape,
+    /// [`KIND`](crate::RingMessage::KIND) of a struct that derives it; 0 for other types. The hash does not cover it.
+    pub kind: u64,
 }
 
 /// The structure of a type.
@@ -168,7 +170,7 @@ impl LayoutDescriptor {
     #[must_use]
     pub const fn number<T>(name: &'static str) -> Self {
         let hash = AbiHash::new().name(name).number(size_of::<T>() as u64);
-        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish(), shape: Shape::Number }
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish(), shape: Shape::Number, kind: 0 }
     }
 
     /// Describes a struct with these fields.
@@ -181,7 +183,13 @@ impl LayoutDescriptor {
             hash = hash.name(field.name).number(field.offset as u64).number(field.type_hash);
             i += 1;
         }
-        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields, hash: hash.finish(), shape: Shape::Struct }
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields, hash: hash.finish(), shape: Shape::Struct, kind: 0 }
+    }
+
+    /// Returns the layout of a message with this number.
+    #[must_use]
+    pub const fn with_kind(self, kind: u64) -> Self {
+        Self { kind, ..self }
     }
 }
 
@@ -286,6 +294,7 @@ unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
         fields: &[],
         hash: AbiHash::new().name("array").number(T::DESCRIPTOR.hash).number(N as u64).finish(),
         shape: Shape::Array { element: &T::DESCRIPTOR, length: N },
+        kind: 0,
     };
 }
 

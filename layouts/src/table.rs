@@ -105,7 +105,7 @@ macro_rules! __layout_table_now {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_layout {
-    ([$($lints:tt)*] $name:ident $text:literal; $($field:ident $named:literal [$type:ty] $writer:literal;)+) => {
+    ([$($lints:tt)*] $name:ident $text:literal $kind:expr; $($field:ident $named:literal [$type:ty] $writer:literal;)+) => {
         // SAFETY: each field of the struct is here, with its own type, which has a layout: any bytes are a valid value. `DeviceBytes::CHECKED`, which
         // every reader of the bytes evaluates, finds padding.
         $($lints)*
@@ -130,6 +130,7 @@ macro_rules! __shared_layout {
                         writer: $writer,
                     }),+],
                 )
+                .with_kind($kind)
             };
         }
     };

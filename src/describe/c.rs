@@ -39,7 +39,7 @@ struct Header<'a> {
 
 impl Header<'_> {
     fn declare(&self, layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
-        let LayoutDescriptor { name: title, size, align, fields, hash, .. } = *layout;
+        let LayoutDescriptor { name: title, size, align, fields, hash, kind, .. } = *layout;
         let name = self.name(layout);
         // Undeclared fields align nothing.
         let natural = fields.iter().filter(|field| field.size > 0).map(|field| field.layout.align).max().unwrap_or(1);
@@ -75,6 +75,9 @@ impl Header<'_> {
             "#define RINGMEM_RING_OF_{name} UINT64_C({:#018x}) /* ConstantLine.abi of a ring of these messages */",
             ring_abi(hash)
         )?;
+        if kind != 0 {
+            writeln!(f, "#define RINGMEM_KIND_OF_{name} UINT64_C({kind}) /* ConstantLine.message_kind of a ring of these messages */")?;
+        }
         for Field { name: field, offset, .. } in fields.iter().filter(|field| field.size > 0) {
             let field = self.member_name(field);
             writeln!(f, r#"static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field} is not at offset {offset}");"#)?;

@@ -15,7 +15,7 @@ use super::view::View;
 use super::{DeviceReadable, Memory};
 use crate::DeviceBytes;
 use crate::backend::fill::takes;
-use crate::backend::{Address, Block, DeviceAddress, MemoryLocation, Taints, Ticket, Uses};
+use crate::backend::{Address, Block, DeviceAddress, MemoryLocation, StreamId, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
@@ -156,6 +156,16 @@ pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     })
 }
 
+impl<T, M: Memory> Buffer<T, M> {
+    /// # Safety
+    ///
+    /// The block is of `memory`, ready except for `uses`, and freed only by the buffer; it is as long as `len` elements, aligned for them.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only CUDA adopts memory"))]
+    pub(crate) unsafe fn of_block(memory: M, block: &Block, len: usize, uses: Uses) -> Self {
+        Self { memory: ManuallyDrop::new(memory), block: Compact::of(block), len, uses: Listed::new(uses), _elements: PhantomData }
+    }
+}
+
 impl<M: Memory> Buffer<u8, M> {
     pub(crate) fn bytes(memory: M, layout: Layout, on: Option<&Stream>) -> Result<Self> {
         Self::of_layout(memory, layout, layout.size(), on)
@@ -260,8 +270,12 @@ impl<T, M: Memory> Buffer<T, M> {
     ///
     /// [`OtherBackend`](Error::OtherBackend), or the driver's error, perhaps with waits for some uses.
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        self.ready_for(stream.on(&**self.memory.backend())?)
+    }
+
+    /// As [`ready_on`](Self::ready_on), for a stream of the buffer's backend.
+    pub(crate) fn ready_for(&self, id: StreamId) -> Result<()> {
         let backend = self.memory.backend();
-        let id = stream.on(&**backend)?;
         self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.stream_wait(ticket, id))
     }
 
@@ -278,6 +292,12 @@ impl<T, M: Memory> Buffer<T, M> {
         let backend = self.memory.backend();
         stream.on(&**backend)?;
         self.uses.uses_mut().add_after(stream.record_position()?, &**backend)
+    }
+
+    /// As [`used_by`](Self::used_by), for a stream of the buffer's backend.
+    pub(crate) fn used_until_now(&mut self, id: StreamId) -> Result<()> {
+        let backend = self.memory.backend();
+        self.uses.uses_mut().add_after(backend.record_position(id)?, &**backend)
     }
 
     /// The uses stay listed.

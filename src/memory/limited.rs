@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Budget, Memory};
 use crate::Result;
-use crate::backend::{Block, Uses};
+use crate::backend::{AddressRange, Block, Uses};
 use crate::stream::Stream;
 use crate::sys::panic::both;
 
@@ -62,10 +62,27 @@ impl<M: Memory> Limited<M> {
         self.shared.budget.used()
     }
 
+    /// Returns the high-water mark of the bytes in use.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.shared.budget.peak()
+    }
+
     /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
+    }
+}
+
+impl<M: Memory> Shared<M> {
+    fn take(&self, bytes: u64) -> Result<Taken<'_>> {
+        let Self { memory, budget } = self;
+        budget.take(bytes).or_else(|_| {
+            memory.backend().free_deferred();
+            budget.take(bytes)
+        })?;
+        Ok(Taken { budget, bytes })
     }
 }
 
@@ -80,19 +97,29 @@ impl Drop for Taken<'_> {
     }
 }
 
+/// A block that moves. If that freed it, its bytes are given back, also after a panic.
+struct Moving<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+    block: &'a mut Block,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        if self.block.layout.size() == 0 {
+            self.budget.give(self.bytes);
+        }
+    }
+}
+
 // SAFETY: the upstream memory's blocks, unchanged.
 unsafe impl<M: Memory> Memory for Limited<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        let Shared { memory, budget } = &*self.shared;
-        let bytes = layout.size() as u64;
-        budget.take(bytes).or_else(|_| {
-            memory.backend().free_deferred();
-            budget.take(bytes)
-        })?;
-        let taken = Taken { budget, bytes };
-        let block = memory.alloc(layout, on)?;
+        let taken = self.shared.take(layout.size() as u64)?;
+        // In no closure, which would be the caller.
+        let block = self.shared.memory.alloc(layout, on)?;
         mem::forget(taken);
         Ok(block)
     }
@@ -116,6 +143,23 @@ unsafe impl<M: Memory> Memory for Limited<M> {
     }
 
     of_upstream!(shared.memory);
+
+    fn mapping_granularity(&self) -> Option<u64> {
+        self.shared.memory.mapping_granularity()
+    }
+
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        let taken = self.shared.take(bytes)?;
+        let block = self.shared.memory.map(range, offset, bytes)?;
+        mem::forget(taken);
+        Ok(block)
+    }
+
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        let moving = Moving { budget: &self.shared.budget, bytes: block.layout.size() as u64, block };
+        // SAFETY: the caller promises it: the block is the upstream memory's, unchanged.
+        unsafe { self.shared.memory.remap(moving.block, offset) }
+    }
 }
 
 impl<M> Clone for Limited<M> {

@@ -58,7 +58,7 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::backend::{Backend, Block, Uses};
+use crate::backend::{AddressRange, Backend, Block, Uses};
 use crate::stream::Stream;
 
 pub use aligned::Aligned;
@@ -66,7 +66,7 @@ pub use arena::Arena;
 pub(crate) use bounds::{end, on_the_host, range, same_len};
 pub use budget::{Budget, Reservation};
 pub use buffer::Buffer;
-pub(crate) use buffer::align;
+pub(crate) use buffer::{align, layout};
 pub use call::Call;
 pub(crate) use call::now_ns;
 pub use failing::{Failing, When};
@@ -195,12 +195,35 @@ pub unsafe trait Memory: Send + Sync + 'static {
         1
     }
 
-    /// Returns the [granularity](crate::backend::Capabilities::mapping_granularity) of [mapped](Backend::map) blocks, if these may stand for this memory's own:
+    /// Returns the [granularity](crate::backend::Capabilities::mapping_granularity) of [mapped](Self::map) blocks, if these may stand for this memory's own:
     /// a [`Pool`](crate::pool::Pool) over it maps blocks into an address range of [`device`](Self::device), and [frees](Self::free) them here.
     ///
-    /// `None`, the default, for a memory that must see its allocations, or whose blocks are not plain device memory.
+    /// `None`, the default, for a memory whose blocks are not plain device memory, or that does not see mapped blocks and must.
     fn mapping_granularity(&self) -> Option<u64> {
         None
+    }
+
+    /// Allocates a block at an offset of an address range of [`device`](Self::device), if there is a [granularity](Self::mapping_granularity).
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::map`], and an adaptor's error.
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        self.backend().map(range, offset, bytes)
+    }
+
+    /// Moves a mapped block of this memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::remap`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Backend::remap`], except that a memory which knows uses that its blocks do not list waits for these.
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        // SAFETY: nothing uses the block: the caller's promise.
+        unsafe { self.backend().remap(block, offset) }
     }
 }
 
@@ -253,6 +276,13 @@ macro_rules! forwards {
             }
             fn mapping_granularity(&self) -> Option<u64> {
                 (**self).mapping_granularity()
+            }
+            fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+                (**self).map(range, offset, bytes)
+            }
+            unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+                // SAFETY: the caller promises what the pointer's target, the same memory, requires.
+                unsafe { (**self).remap(block, offset) }
             }
         }
     )*};

@@ -9,7 +9,7 @@ use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, Wait
 
 use super::end_lock::{self, EndLock};
 use super::mapping::RingMemory;
-use super::{NoPeer, OwnerState, Side};
+use super::{NoPeer, OwnerState, Side, UntypedConsumer, UntypedProducer};
 use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
 
@@ -97,21 +97,8 @@ impl Ownership {
         Ok(ownership)
     }
 
-    pub const fn place(&self) -> &RingMemory {
-        &self.place
-    }
-
-    pub const fn side(&self) -> Side {
-        self.side
-    }
-
     pub fn wait_words(&self) -> WaitWords<'_, HostWord> {
-        let header = self.place.header();
-        let (producer, consumer) = (&header.producer.waiting, &header.consumer.waiting);
-        match self.side {
-            Side::Producer => WaitWords { theirs: producer, ours: consumer },
-            Side::Consumer => WaitWords { theirs: consumer, ours: producer },
-        }
+        self.side.wait_words(self.place.header())
     }
 
     fn wake_peer(&self) {
@@ -350,6 +337,27 @@ macro_rules! ends {
                 self.end.capacity()
             }
 
+        }
+
+        impl<T: RingMessage> $trait for $end<T> {
+            type Item = T;
+            #[inline]
+            fn $operation(&mut self $(, $argument: T)?) -> $result {
+                self.end.$operation($($argument)?)
+            }
+        }
+    )+};
+}
+
+ends! {
+    Producer, Push push(value) -> Result<(), PushError<T, Corrupt>>;
+    Consumer, Pop pop() -> Result<T, PopError<Corrupt>>;
+}
+
+/// Of an end with the fields `end`, whose drop closes it, and `ownership`.
+macro_rules! peers {
+    ($([$($generics:tt)*] $end:ty;)+) => {$(
+        impl<$($generics)*> $end {
             /// Returns the state of the other end's owner: a system call, unless it has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
@@ -385,7 +393,7 @@ macro_rules! ends {
             }
         }
 
-        impl<T: RingMessage> Waiting<$end<T>> {
+        impl<$($generics)*> Waiting<$end> {
             /// As the [end](Self::end)'s `wait_for_peer`.
             ///
             /// # Errors
@@ -397,7 +405,7 @@ macro_rules! ends {
             }
         }
 
-        impl<T: RingMessage> End for $end<T> {
+        impl<$($generics)*> End for $end {
             type Word = HostWord;
             type Corrupt = Corrupt;
             // A killed peer wakes no sleeper.
@@ -415,20 +423,14 @@ macro_rules! ends {
                 after(ownership.wait_words().theirs);
             }
         }
-
-        impl<T: RingMessage> $trait for $end<T> {
-            type Item = T;
-            #[inline]
-            fn $operation(&mut self $(, $argument: T)?) -> $result {
-                self.end.$operation($($argument)?)
-            }
-        }
     )+};
 }
 
-ends! {
-    Producer, Push push(value) -> Result<(), PushError<T, Corrupt>>;
-    Consumer, Pop pop() -> Result<T, PopError<Corrupt>>;
+peers! {
+    [T: RingMessage] Producer<T>;
+    [T: RingMessage] Consumer<T>;
+    [] UntypedProducer;
+    [] UntypedConsumer;
 }
 
 impl WriteBytes for Producer<u8> {
@@ -454,6 +456,8 @@ const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();
     is_send::<Consumer<u64>>();
+    is_send::<UntypedProducer>();
+    is_send::<UntypedConsumer>();
 };
 
 impl<T: RingMessage> fmt::Debug for Producer<T> {

@@ -22,6 +22,7 @@ use std::format;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use ringmem_layouts::ring::WaitWords;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -66,6 +67,14 @@ impl Side {
         match self {
             Self::Producer => "the ring has a producer, in this process or another",
             Self::Consumer => "the ring has a consumer, in this process or another",
+        }
+    }
+
+    pub(super) fn wait_words(self, header: &RingHeader<HostWord>) -> WaitWords<'_, HostWord> {
+        let (producer, consumer) = (&header.producer.waiting, &header.consumer.waiting);
+        match self {
+            Self::Producer => WaitWords { theirs: producer, ours: consumer },
+            Self::Consumer => WaitWords { theirs: consumer, ours: producer },
         }
     }
 

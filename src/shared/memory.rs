@@ -11,7 +11,7 @@ use rustix::fs::{self, AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFla
 use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, RingMemory};
-use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, end_lock};
+use super::{Consumer, MessageFacts, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, end_lock};
 use crate::sys::file::set_length;
 use crate::sys::path::folder_of;
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
@@ -66,18 +66,7 @@ impl Memory {
     /// [`Error::Config`] for a capacity that is too large or no power of two, [`Error::Align`] for a `T` aligned beyond 4096 bytes,
     /// [`Error::System`], also beyond the limit of a file's size (`ulimit -f`), [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
-        let planned = Planned::new::<T>(capacity)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = match fs::memfd_create(c"ringmem", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Before Linux 6.3. Later systems may refuse executable memfds.
-            Err(Errno::INVAL) => fs::memfd_create(c"ringmem", flags),
-            made => made,
-        };
-        let fd = fd.map_err(failed("memfd_create"))?;
-        set_length(&fd, planned.plan.size()).map_err(failed("ftruncate"))?;
-        let seals = SEALS.into_iter().fold(SealFlags::empty(), |seals, (seal, _)| seals | seal);
-        fs::fcntl_add_seals(&fd, seals).map_err(failed("fcntl(F_ADD_SEALS)"))?;
-        planned.lay_out::<T>(fd)
+        Planned::new(MessageFacts::of::<T>(), align_of::<T>(), capacity)?.create()
     }
 
     /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks, complete once it appears (on file systems with
@@ -89,9 +78,36 @@ impl Memory {
     ///
     /// As [`create`](Self::create), and [`Error::System`] if the file exists or the disk is full.
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
-        let planned = Planned::new::<T>(capacity)?;
-        let path = path.as_ref();
-        planned.unnamed::<T>(path).unwrap_or_else(|| planned.named::<T>(path))
+        Planned::new(MessageFacts::of::<T>(), align_of::<T>(), capacity)?.create_at(path.as_ref())
+    }
+
+    /// As [`create`](Self::create), for messages of which this program has no type.
+    ///
+    /// ```
+    /// use ringmem::shared::{Memory, MessageFacts};
+    ///
+    /// // As another program describes its messages.
+    /// let facts = MessageFacts::of::<[u32; 4]>();
+    /// let memory = Memory::create_untyped(facts, 4, 64)?;
+    /// memory.untyped_producer()?.push(&[1; 16]).expect("room");
+    /// assert_eq!(memory.consumer::<[u32; 4]>()?.pop(), Ok([0x0101_0101; 4]));
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create), and [`Error::Config`] for a size of 0, or an alignment that is no power of two or does not divide the size.
+    pub fn create_untyped(message: MessageFacts, align: usize, capacity: u64) -> Result<Self> {
+        Planned::new(message, align, capacity)?.create()
+    }
+
+    /// As [`create_at`](Self::create_at), for messages of which this program has no type.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_untyped`](Self::create_untyped) and [`create_at`](Self::create_at).
+    pub fn create_untyped_at(path: impl AsRef<Path>, message: MessageFacts, align: usize, capacity: u64) -> Result<Self> {
+        Planned::new(message, align, capacity)?.create_at(path.as_ref())
     }
 
     /// Opens memory that another process formatted in a file, trusted as in [`create_at`](Self::create_at). A path to a memfd, such as
@@ -181,7 +197,16 @@ impl Memory {
     ///
     /// As [`producer`](Self::producer), for messages of any type.
     pub fn untyped_producer(&self) -> Result<UntypedProducer> {
-        UntypedProducer::new(self.fd.as_fd(), &self.ring)
+        UntypedProducer::new(self.fd.as_fd(), &self.ring, None)
+    }
+
+    /// Takes the producer's end of a ring of these messages as bytes. Each slot is aligned to `align`.
+    ///
+    /// # Errors
+    ///
+    /// As [`producer`](Self::producer). An attempt that fails leaves the end's state and generation unchanged.
+    pub fn untyped_producer_of(&self, message: MessageFacts, align: usize) -> Result<UntypedProducer> {
+        UntypedProducer::new(self.fd.as_fd(), &self.ring, Some((message, align)))
     }
 
     /// Takes the consumer's end, for messages as bytes.
@@ -190,7 +215,16 @@ impl Memory {
     ///
     /// As [`untyped_producer`](Self::untyped_producer).
     pub fn untyped_consumer(&self) -> Result<UntypedConsumer> {
-        UntypedConsumer::new(self.fd.as_fd(), &self.ring)
+        UntypedConsumer::new(self.fd.as_fd(), &self.ring, None)
+    }
+
+    /// Takes the consumer's end of a ring of these messages as bytes. Each slot is aligned to `align`.
+    ///
+    /// # Errors
+    ///
+    /// As [`untyped_producer_of`](Self::untyped_producer_of).
+    pub fn untyped_consumer_of(&self, message: MessageFacts, align: usize) -> Result<UntypedConsumer> {
+        UntypedConsumer::new(self.fd.as_fd(), &self.ring, Some((message, align)))
     }
 
     /// Returns the state of an end's owner, for an observer.
@@ -225,32 +259,52 @@ pub(super) const fn region_abi() -> u64 {
     set_hash(LAYOUTS)
 }
 
+/// A ring of messages, typed or untyped, before its memory exists.
 struct Planned {
+    message: MessageFacts,
     plan: Plan,
     layout: RingLayout,
     entry: RegionEntry<u64>,
 }
 
 impl Planned {
-    fn new<T: RingMessage>(capacity: u64) -> Result<Self> {
-        let layout = RingLayout::of::<T>(capacity)?;
+    fn new(message: MessageFacts, align: usize, capacity: u64) -> Result<Self> {
+        let layout = RingLayout::of_size(message.size as u64, align as u64, capacity)?;
         // The next multiple of a larger alignment differs between processes.
         if layout.align() > PAGE {
             return Err(Error::Align { asked: layout.align(), most: PAGE });
         }
         let mut plan = Plan::new();
         let offset = plan.place(kind::SHARED_RING, layout.size(), layout.align())?;
-        Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
+        Ok(Self { message, plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
+    }
+
+    fn create(&self) -> Result<Memory> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = match fs::memfd_create(c"ringmem", flags | MemfdFlags::NOEXEC_SEAL) {
+            // Before Linux 6.3. Later systems may refuse executable memfds.
+            Err(Errno::INVAL) => fs::memfd_create(c"ringmem", flags),
+            made => made,
+        };
+        let fd = fd.map_err(failed("memfd_create"))?;
+        set_length(&fd, self.plan.size()).map_err(failed("ftruncate"))?;
+        let seals = SEALS.into_iter().fold(SealFlags::empty(), |seals, (seal, _)| seals | seal);
+        fs::fcntl_add_seals(&fd, seals).map_err(failed("fcntl(F_ADD_SEALS)"))?;
+        self.lay_out(fd)
+    }
+
+    fn create_at(&self, path: &Path) -> Result<Memory> {
+        self.unnamed(path).unwrap_or_else(|| self.named(path))
     }
 
     /// Names the complete file. `None` where that is impossible.
-    fn unnamed<T: RingMessage>(&self, path: &Path) -> Option<Result<Memory>> {
+    fn unnamed(&self, path: &Path) -> Option<Result<Memory>> {
         // Before its blocks are reserved.
         if fs::lstat(path).is_ok() {
             return Some(Err(uncreated(path, Errno::EXIST)));
         }
         let fd = fs::open(folder_of(path), OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, PRIVATE).ok()?;
-        let made = self.reserve::<T>(fd, path);
+        let made = self.reserve(fd, path);
         let Ok(memory) = made else { return Some(made) };
         let unnamed = std::format!("/proc/self/fd/{}", memory.fd.as_raw_fd());
         match fs::linkat(fs::CWD, unnamed, fs::CWD, path, AtFlags::SYMLINK_FOLLOW) {
@@ -260,20 +314,20 @@ impl Planned {
         }
     }
 
-    fn named<T: RingMessage>(&self, path: &Path) -> Result<Memory> {
+    fn named(&self, path: &Path) -> Result<Memory> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, PRIVATE).map_err(|errno| uncreated(path, errno))?;
-        self.reserve::<T>(fd, path).inspect_err(|_| {
+        self.reserve(fd, path).inspect_err(|_| {
             let _ = fs::unlink(path);
         })
     }
 
-    fn reserve<T: RingMessage>(&self, fd: OwnedFd, path: &Path) -> Result<Memory> {
+    fn reserve(&self, fd: OwnedFd, path: &Path) -> Result<Memory> {
         let wanted = self.plan.size();
         set_length(&fd, wanted).map_err(|errno| uncreated(path, errno))?;
         match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, wanted)) {
             // Without reserved blocks, a full disk raises SIGBUS.
-            Ok(()) | Err(Errno::OPNOTSUPP) => self.lay_out::<T>(fd),
+            Ok(()) | Err(Errno::OPNOTSUPP) => self.lay_out(fd),
             Err(errno) => {
                 let answer = io::Error::from(errno);
                 Err(Error::of_file("create", path, io::Error::new(answer.kind(), std::format!("{answer}: the ring takes {wanted} bytes"))))
@@ -281,11 +335,11 @@ impl Planned {
         }
     }
 
-    fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
+    fn lay_out(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = RingMemory::new(Arc::clone(&mapping), &self.entry)?;
         // SAFETY: without a magic number, no process has attached. A process that writes anyway corrupts only its own messages.
-        unsafe { ring.header().format::<T>(&self.layout, 0) };
+        unsafe { ring.header().format_untyped(&self.layout, self.message.kind, self.message.abi, 0) };
         // SAFETY: the mapping has the plan's size, zeroed by the kernel; without a magic number, no other process has attached.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
         Ok(Memory { fd, ring })
@@ -306,10 +360,10 @@ mod tests {
     fn a_file_system_without_unnamed_files_has_rings() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring");
-        let planned = Planned::new::<u64>(4).unwrap();
-        drop(planned.named::<u64>(&path).unwrap());
+        let planned = Planned::new(MessageFacts::of::<u64>(), 8, 4).unwrap();
+        drop(planned.named(&path).unwrap());
         assert!(Memory::open(&path).unwrap().consumer::<u64>().is_ok());
-        let error = planned.named::<u64>(&path).map(drop).expect_err("it exists");
+        let error = planned.named(&path).map(drop).expect_err("it exists");
         assert!(error.to_string().ends_with(": it exists: open it, or remove it"), "{error}");
         assert!(path.exists());
     }

@@ -11,17 +11,21 @@
 //! | channel | waits for the kernel fail, and a drop leaves the kernel running | `channel/mod.rs` |
 //! | end of a ring between processes | works, and its first drop in either process closes the end | `shared/mod.rs` |
 
-pub(crate) struct Process {
+/// The process in which a value was created.
+pub struct Process {
     forks: u64,
 }
 
 impl Process {
-    /// Detects forks on Linux and Android only.
+    /// Returns this process. Forks are detected on Linux and Android only.
+    #[must_use]
     pub fn this() -> Self {
         system::watch();
         Self { forks: system::forks() }
     }
 
+    /// Returns false in a forked child.
+    #[must_use]
     #[inline(always)]
     pub fn is_this(&self) -> bool {
         self.forks == system::forks()

@@ -1,7 +1,9 @@
 use std::alloc::Layout;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::channel;
-use std::thread::{spawn, yield_now};
+use std::thread::{scope, spawn, yield_now};
 
 use ringmem::Error;
 use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
@@ -10,7 +12,7 @@ use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
 use crate::held::Held;
-use crate::rig::{self, LIMIT, alone};
+use crate::rig::{self, Double, LIMIT, Step, alone};
 
 alone! {
     fn both_libraries_share_the_primary_context() {
@@ -76,6 +78,71 @@ alone! {
             let error = unsafe { backend.adopt_raw_stream(device, std::ptr::without_provenance_mut(refused), Box::new(())) };
             assert!(matches!(error, Err(Error::Unsupported { .. } | Error::NoDevice { .. })), "{refused} on {device}");
         }
+    }
+
+    fn a_position_in_an_adopted_stream_covers_the_operations_of_its_owner() {
+        let backend = rig::open();
+        let context = CudaContext::new(0).expect("cudarc's");
+        let stream = context.new_stream().expect("a stream");
+        let adopted = backend.adopt_stream(&stream).expect("of the primary context");
+        let default = backend.adopt_default_stream(0).expect("device 0");
+        let (from, double) = (stream.clone_htod(&[7_u8; 64]).expect("memory"), Double::new());
+        stream.synchronize().expect("done");
+        for (id, stream) in [(adopted, &stream), (default, &context.default_stream())] {
+            let mut to = stream.alloc_zeros::<u8>(64).expect("memory");
+            stream.synchronize().expect("done");
+            assert!(backend.wait(backend.record_position(id).expect("open"), Some(LIMIT)).expect("no failure"));
+            double.hold(Step::Copy, 1);
+            stream.memcpy_dtod(&from, &mut to).expect("queued");
+            let position = backend.record_position(id).expect("open");
+            assert!(!backend.is_complete(position), "the copy is not executed");
+            let other = Stream::new(&backend, 0).expect("a stream");
+            backend.stream_wait(position, other.id()).expect("queued");
+            let after = backend.record_position(other.id()).expect("open");
+            assert!(!backend.is_complete(after), "the copy is not executed");
+            double.hold(Step::Copy, 0);
+            assert!(backend.wait(position, Some(LIMIT)).expect("no failure") && backend.wait(after, Some(LIMIT)).expect("no failure"));
+            assert_eq!(stream.clone_dtoh(&to).expect("a copy"), [7; 64]);
+        }
+        backend.close_stream(adopted);
+        backend.close_stream(default);
+    }
+
+    fn synchronizing_an_adopted_stream_waits_for_the_operations_of_its_owner() {
+        let backend = rig::open();
+        let context = CudaContext::new(0).expect("cudarc's");
+        let stream = context.new_stream().expect("a stream");
+        let adopted = backend.adopt_stream(&stream).expect("of the primary context");
+        let default = backend.adopt_default_stream(0).expect("device 0");
+        let (from, double) = (stream.clone_htod(&[7_u8; 64]).expect("memory"), Double::new());
+        stream.synchronize().expect("done");
+        for (id, stream) in [(adopted, &stream), (default, &context.default_stream())] {
+            let mut to = stream.alloc_zeros::<u8>(64).expect("memory");
+            backend.synchronize(id).expect("done");
+            // Of the owner, after the backend's last position.
+            double.hold(Step::Copy, 1);
+            stream.memcpy_dtod(&from, &mut to).expect("queued");
+            let (asked, has_returned) = (double.calls("cuStreamQuery"), AtomicBool::new(false));
+            let has_waited = scope(|scope| {
+                // The copy is executed once somebody asks whether it is.
+                let executed = scope.spawn(|| {
+                    while double.calls("cuStreamQuery") == asked && !has_returned.load(Acquire) {
+                        yield_now();
+                    }
+                    let has_waited = !has_returned.load(Acquire);
+                    double.hold(Step::Copy, 0);
+                    has_waited
+                });
+                let synchronized = backend.synchronize(id);
+                has_returned.store(true, Release);
+                synchronized.expect("no failure");
+                executed.join().expect("no panic")
+            });
+            assert!(has_waited, "it returned without a question to the driver");
+            assert_eq!(stream.clone_dtoh(&to).expect("a copy"), [7; 64]);
+        }
+        backend.close_stream(adopted);
+        backend.close_stream(default);
     }
 
     fn a_value_kept_by_an_adopted_stream_can_use_the_backend_when_it_is_dropped() {

@@ -1,15 +1,14 @@
-//! A C++ process at the other ends of rings.
+//! A C++ process at the other ends of rings: by the library (in `capi/tests`), and without it (`tests/c/protocol_peer.cpp`).
 
 #[path = "../../examples/08_cpp/messages.rs"]
-mod messages;
+pub mod messages;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use messages::{ABI, Fill, Order};
 use ringmem::describe;
@@ -17,25 +16,29 @@ use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
 use ringmem::wait::WaitStrategy;
 
 use crate::example;
+use crate::peer_program::{TEXTS, build};
+use crate::process::{LIMIT, ended};
 
 const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 100 };
-const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program's words for its failures, after `peer: `.
+pub struct Texts {
+    pub no_consumer: &'static str,
+    pub owned_consumer: &'static str,
+    pub owned_producer: &'static str,
+    pub other_messages: &'static str,
+    pub missing: &'static str,
+    pub short: &'static str,
+    pub zeros: &'static str,
+    /// A word in the file, an invalid value, and the text.
+    pub words: [(u64, u64, &'static str); 12],
+}
 
 static PEER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cpp_peer");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("layouts.h"), describe::c(&ABI).to_string()).unwrap();
-    let program = folder.join("peer");
-    let output = Command::new("g++")
-        .args(["-std=c++20", "-O2", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(&folder)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/08_cpp/peer.cpp"))
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .unwrap_or_else(|error| panic!("this test needs g++ ({error}); on Debian: apt-get install g++"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    program
+    build(&folder)
 });
 
 struct Rings {
@@ -72,19 +75,8 @@ impl Rings {
     }
 }
 
-fn ended(mut child: Child) -> Output {
-    let deadline = Instant::now() + LIMIT;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("the process does not end");
-        }
-        thread::yield_now();
-    }
-    child.wait_with_output().unwrap()
-}
-
-const RING: u64 = 1152;
+/// Offset of the ring in its file.
+pub const RING: u64 = 1152;
 
 const ORDER: Order = Order { id: 7, price: 2.5, quantity: 3 };
 const FILL: Fill = Fill { id: 7, cost: 7.5 };
@@ -139,7 +131,7 @@ fn a_cpp_process_ends_with_its_peer() {
     (0..2).for_each(|_| sender.push(ORDER).unwrap());
     drop(receiver);
     let output = ended(rings.start(["orders", "fills"]));
-    assert!(output.status.code() == Some(1) && output.stderr.starts_with(b"peer: nobody takes the fills"), "{output:?}");
+    assert!(output.status.code() == Some(1) && output.stderr.starts_with(format!("peer: {}", TEXTS.no_consumer).as_bytes()), "{output:?}");
 }
 
 #[test]
@@ -159,36 +151,23 @@ fn a_cpp_process_ends_if_its_peer_died() {
 fn a_cpp_process_rejects_owned_ends_and_other_files() {
     let rings = Rings::new();
     let consumer = rings.orders.consumer::<Order>().unwrap();
-    rings.refused(["orders", "fills"], "this end has an owner: ");
+    rings.refused(["orders", "fills"], TEXTS.owned_consumer);
     drop(consumer);
     let producer = rings.fills.producer::<Fill>().unwrap();
-    rings.refused(["orders", "fills"], "this end has an owner: ");
+    rings.refused(["orders", "fills"], TEXTS.owned_producer);
     drop(producer);
-    rings.refused(["fills", "orders"], "not such a ring: other messages");
-    rings.refused(["missing", "fills"], "open ");
+    rings.refused(["fills", "orders"], TEXTS.other_messages);
+    rings.refused(["missing", "fills"], TEXTS.missing);
     fs::write(rings.path("short"), [0; 100]).unwrap();
-    rings.refused(["short", "fills"], "not such a ring: too small");
+    rings.refused(["short", "fills"], TEXTS.short);
     fs::write(rings.path("zeros"), [0; 1 << 16]).unwrap();
-    rings.refused(["zeros", "fills"], "not such a ring: no region");
+    rings.refused(["zeros", "fills"], TEXTS.zeros);
     assert_eq!(rings.orders.state(Side::Consumer), OwnerState::Left, "each end that was taken is closed");
 }
 
 #[test]
 fn a_cpp_process_validates_every_word_of_its_peer() {
-    for (word, value, fact) in [
-        (RING, 5, "the producer's index is out of range"),
-        (RING, u64::MAX, "the producer's index is out of range"),
-        (RING + 256 + 16, 3, "another geometry"),
-        (RING + 256 + 16, 1 << 20, "outside its entry"),
-        (RING + 256 + 24, 8, "slots of another size"),
-        (RING + 256 + 32, 1 << 40, "another geometry"),
-        (RING + 256 + 48, 2, "another kind of message"),
-        (64 + 8, 1 << 40, "outside the file"),
-        (64 + 8, 1160, "outside the file"),
-        (64 + 16, 1 << 40, "outside the file"),
-        (32, 33, "too many entries"),
-        (32, 0, "no entry"),
-    ] {
+    for (word, value, fact) in TEXTS.words {
         let rings = Rings::new();
         let file = fs::File::options().write(true).open(rings.path("orders")).unwrap();
         file.write_all_at(&u64::to_le_bytes(value), word).unwrap();

@@ -10,6 +10,10 @@ mod example;
 mod examples;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod gpu_suite;
+#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+mod peer_program;
+#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+mod process;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[path = "../suite/rights.rs"]
 mod rights;

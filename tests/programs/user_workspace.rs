@@ -63,12 +63,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+const FALLEN: &str = "Particle { position: [0.0, 1.0, 2.0], velocity: [0.5, 0.0, -21.62] }";
+const STEPPED: &str = "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }";
+
 #[test]
 fn the_example_and_its_test_run() {
     let package = package("unchanged");
     let output = cargo(&package, &["run", "--quiet"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }\n");
+    assert_eq!(text(&output.stdout), FALLEN.to_owned() + "\n" + STEPPED + "\n");
     assert!(text(&output.stderr).lines().all(|line| line.starts_with("warning: particles@")), "{}", text(&output.stderr));
     // A quiet cargo prints no warnings of build scripts.
     let output = cargo(&package, &["build"]);
@@ -137,9 +140,15 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     write(package.join("build.rs"), &(replaced(&build, " // for the GPU", &copied).replace("\n}\n", "\n")));
     let kernels = fs::read_to_string(package.join("src/lib.rs")).unwrap();
     let kernels = replaced(&kernels, "#![no_std]\n", "#![no_std]\n#![deny(warnings)]\n");
-    let absent = "kernels! {\n    crate: ringmem_kernels;\n\n    #[cfg(any())]\n    pub grid fn absent(words: Missing) = missing;\n\n";
+    let absent =
+        "kernels! {\n    crate: ringmem_kernels;\n\n    #[cfg(any())]\n    pub unsafe grid fn absent(words: Missing) = missing;\n\n";
     let kernels = replaced(&kernels, "kernels! {\n", absent);
     let panics = "assert!(now.velocity[1] < 1000.0);\n        *then = *now;";
+    let kernels = replaced(&kernels, "particle.velocity[2] -=", "assert!(seconds < 1e6);\n        particle.velocity[2] -=");
+    // A value of several words, and an element without bytes.
+    let sum = "    pub grid fn sum(none: &[u8; 0], numbers: [u64; 3], y: &mut u64) {\n        \
+               let _ = none;\n        *y += numbers[0] + numbers[1] * numbers[2];\n    }\n\n    /// Accelerates";
+    let kernels = replaced(&kernels, "    /// Accelerates", sum);
     write(package.join("src/lib.rs"), &replaced(&kernels, "*then = *now;", panics));
     let output = command(&package, &["build", "-vv", "--lib"]).output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -151,7 +160,7 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
         return;
     }
     assert!(ptx.contains(".visible .entry step(") && ptx.contains(".visible .global .align 8 .b8 RINGMEM_ABI[8]"), "{ptx}");
-    assert_eq!(ptx.matches(".entry ").count(), 1);
+    assert_eq!(ptx.matches(".entry ").count(), 3);
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     write(package.join("Cargo.toml"), &replaced(&manifest, "features = [\"std\"]", "features = [\"cuda\"]"));
     let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
@@ -163,22 +172,28 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     println!(\"{}\", channel.recv().unwrap_err());
     other.send(Particle { position: [0.0; 3], velocity: [1.0; 3] })?;
     println!(\"{:?}\", other.recv()?.position);
-    Ok(())";
+    drop((channel, other));
+    let stream = Stream::new(&backend, 0)?;
+    let none = GpuBuffer::from_slice(Device::new(&backend, 0), &[[]; 500])?;
+    let mut sums = GpuBuffer::from_slice(Device::new(&backend, 0), &[1; 500])?;
+    stream.run(particles::SUM, (&none, [2, 3, 4], &mut sums))?;
+    println!(\"{:?}\", sums.to_vec()?.iter().sum::<u64>());
+    println!(\"{}\", stream.run(FALL, (&mut particles, 1e6)).unwrap_err());
+    std::process::exit(0) // the context has failed";
     write(package.join("src/main.rs"), &replaced(&main, "\n    Ok(())", two));
     let driver = ringmem_driver_double::libraries().expect("the double is built");
-    let output = command(&package, &["run", "--quiet"])
-        .env("LD_LIBRARY_PATH", driver)
-        .env("RINGMEM_DOUBLE_KERNELS", "ptx")
-        .env("RINGMEM_DOUBLE_LEAKS", "1")
-        .output()
-        .unwrap();
+    let output =
+        command(&package, &["run", "--quiet"]).env("LD_LIBRARY_PATH", driver).env("RINGMEM_DOUBLE_KERNELS", "ptx").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    let [first, panicked, second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert_eq!(first, "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }");
+    let [fallen, first, panicked, second, sums, trapped] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert_eq!((fallen, first, sums), (FALLEN, STEPPED, "7500"));
+    assert!(trapped.contains("CUDA_ERROR_LAUNCH_FAILED"), "{trapped}");
     assert!(panicked.contains("Faulted") && panicked.ends_with(": a panic (1 fault)"), "{panicked}");
     assert_eq!(second, "[1.0, 1.0, 1.0]");
-    assert!(!text(&output.stderr).contains("PTX line"), "{}", text(&output.stderr));
+    let stderr = text(&output.stderr);
+    let mut faults = stderr.lines().filter(|line| line.contains("PTX line"));
+    assert!(faults.clone().count() > 0 && faults.all(|line| line.contains("kernel `fall`") && line.contains("trap")), "{stderr}");
 }
 
 /// A change of the struct, and lines of the other side's error. `*` is a hash.

@@ -105,7 +105,8 @@ const HOSTILE: &str = "\0\u{1b}[31m\u{9b}1m\u{202e}\u{2066}\u{2028}\u{fffe}*/ <b
 fn no_format_passes_unprintable_characters() {
     const NUMBER: &LayoutDescriptor = &u32::DESCRIPTOR;
     let field = Field { name: "x", offset: 0, size: 4, type_name: HOSTILE, type_hash: NUMBER.hash, layout: NUMBER, writer: HOSTILE };
-    let layout = LayoutDescriptor { name: "Hostile", size: 4, align: 4, fields: vec![field].leak(), hash: 1, shape: Shape::Struct };
+    let layout =
+        LayoutDescriptor { name: "Hostile", size: 4, align: 4, fields: vec![field].leak(), hash: 1, shape: Shape::Struct, kind: 0 };
     let abi = Abi { layouts: vec![layout].leak(), hash: 2 };
     for text in [
         describe::table(&abi).to_string(),

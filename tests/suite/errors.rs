@@ -29,6 +29,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Mirror", include_str!("mirror/table.rs")),
     ("Id", include_str!("registered/mod.rs")),
     ("Config", include_str!("pools/fields.rs")),
+    ("Tensor", include_str!("dlpack.rs")),
     // On the driver double.
     ("NoDriver", include_str!("../cuda/exits.rs")),
     ("Driver", include_str!("../cuda/exits.rs")),
@@ -85,6 +86,20 @@ const IDS: &[(&str, &str)] = &[
     ("Mirror", include_str!("registered/mirrors.rs")),
     ("Full", include_str!("../../src/manager/numbers/tests.rs")),
     ("Reference", include_str!("registered/messages.rs")),
+];
+
+const TENSORS: &[(&str, &str)] = &[
+    ("Version", include_str!("dlpack.rs")),
+    ("Elements", include_str!("dlpack.rs")),
+    ("Device", include_str!("dlpack.rs")),
+    ("Dimensions", include_str!("dlpack.rs")),
+    ("Extent", include_str!("dlpack.rs")),
+    ("TooLarge", include_str!("dlpack.rs")),
+    ("Strides", include_str!("dlpack.rs")),
+    ("Null", include_str!("dlpack.rs")),
+    ("Address", include_str!("dlpack.rs")),
+    ("Len", include_str!("dlpack.rs")),
+    ("ReadOnly", include_str!("dlpack.rs")),
 ];
 
 const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];
@@ -265,6 +280,7 @@ fn every_variant_of_the_detail_enums_is_matched_in_a_test() {
     assert_eq!(elsewhere("OperationFault", OPERATION_FAULTS), variants(errors, "OperationFault"));
     assert_eq!(elsewhere("ConfigError", CONFIGS), variants(include_str!("../../src/error/config.rs"), "ConfigError"));
     assert_eq!(elsewhere("IdError", IDS), variants(include_str!("../../src/error/id.rs"), "IdError"));
+    assert_eq!(elsewhere("TensorError", TENSORS), variants(include_str!("../../src/error/tensor.rs"), "TensorError"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write, stdin, stdout};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,8 +19,8 @@ use ringmem::error::ConfigError;
 
 use ringmem::attach::{AttachError, Corrupt};
 use ringmem::ring::{End, PopError, PushError};
-use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
-use ringmem::wait::{RecvError, SendError, WaitStrategy};
+use ringmem::shared::{Consumer, Memory, MessageFacts, NoPeer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer};
+use ringmem::wait::{RecvError, SendError, WaitError, WaitStrategy};
 use ringmem::{Error, RingHeader, SharedLayout, region};
 
 use crate::rights::{is_again, passes_again};
@@ -1012,4 +1013,214 @@ fn each_untyped_owner_of_an_end_has_its_own_generation() {
             assert_eq!((memory.generation(side), memory.state(side)), (generation, OwnerState::Left));
         }
     }
+}
+
+const ODD: MessageFacts = MessageFacts::of::<Odd>();
+
+#[test]
+fn a_ring_created_without_a_type_has_typed_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    for memory in [Memory::create_untyped(ODD, 4, 4).unwrap(), Memory::create_untyped_at(&path, ODD, 4, 4).unwrap()] {
+        let (mut producer, mut consumer) = (memory.producer::<Odd>().unwrap(), memory.consumer::<Odd>().unwrap());
+        assert_eq!((producer.push_slice(&[0, 1, 2, 3, 4].map(odd)), consumer.pop()), (Ok(4), Ok(odd(0))));
+    }
+    let typed = Memory::create::<Odd>(4).unwrap();
+    drop(typed.untyped_producer_of(ODD, 4).unwrap());
+    assert_eq!(typed.untyped_consumer_of(ODD, 4).unwrap().align(), 4);
+    // The same bytes, but for what ends and creators differ in.
+    let image = |memory: &Memory| {
+        let mut image = vec![0; 4096];
+        File::from(duplicate(memory)).read_exact_at(&mut image[..(RING + 384 + 48) as usize], 0).unwrap();
+        image
+    };
+    let untyped = Memory::create_untyped(ODD, 4, 4).unwrap();
+    assert_eq!(image(&untyped), image(&Memory::create::<Odd>(4).unwrap()));
+}
+
+#[test]
+fn messages_without_a_type_need_a_size_and_an_alignment_that_divides_it() {
+    let created = |size, align| Memory::create_untyped(MessageFacts { size, ..ODD }, align, 4).map(drop);
+    for (size, align) in [(0, 1), (12, 0), (12, 3), (12, 8), (usize::MAX, 1), (1 << 62, 1 << 62)] {
+        assert!(matches!(created(size, align), Err(Error::Config(_))), "{size} bytes aligned to {align}");
+    }
+    assert!(matches!(created(8192, 8192), Err(Error::Align { asked: 8192, most: 4096 })));
+    created(8192, 4096).unwrap();
+}
+
+#[test]
+fn an_untyped_end_of_other_messages_is_an_error_with_both_values() {
+    let memory = Memory::create::<Odd>(4).unwrap();
+    let refused = |facts, align| {
+        let errors = [memory.untyped_producer_of(facts, align).map(drop), memory.untyped_consumer_of(facts, align).map(drop)];
+        let [producer, consumer] = errors.map(|refused| match refused {
+            Err(Error::Attach(error)) => error,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(producer, consumer);
+        producer
+    };
+    assert_eq!(refused(MessageFacts { abi: 7, ..ODD }, 4), AttachError::Abi { expected: 7, got: ODD.abi });
+    assert_eq!(refused(MessageFacts { kind: 7, ..ODD }, 4), AttachError::Kind { expected: 7, got: 12 });
+    assert_eq!(refused(MessageFacts { size: 24, ..ODD }, 4), AttachError::SlotSize { expected: 24, got: 12 });
+    for align in [0, 3, 8] {
+        assert!(matches!(refused(ODD, align), AttachError::Misaligned { align: wanted, .. } if wanted == align as u64), "{align}");
+    }
+    for side in [Side::Producer, Side::Consumer] {
+        assert_eq!((memory.state(side), memory.generation(side)), (OwnerState::NotYet, 0), "no peer has seen an owner");
+    }
+    assert!(memory.untyped_producer_of(ODD, 2).is_ok() && memory.untyped_consumer_of(ODD, 4).is_ok());
+}
+
+/// Fills or reads slots as a program in C would.
+fn at<T>(slots: NonNull<u8>, place: u64) -> *mut T {
+    slots.cast::<T>().as_ptr().wrapping_add(place as usize)
+}
+
+#[test]
+fn slots_are_filled_and_read_in_place_across_the_ring_s_end() {
+    let memory = Memory::create::<Odd>(8).unwrap();
+    let (mut producer, mut consumer) = (memory.untyped_producer().unwrap(), memory.untyped_consumer().unwrap());
+    let (mut pushed, mut popped, mut split) = (0, 0, 0);
+    let mut random = Random(0x0DD5_EED5);
+    while pushed < 2000 {
+        let wanted = random.below(10);
+        let (slots, count) = producer.reserve(wanted).unwrap();
+        let free = 8 - (pushed - popped);
+        assert_eq!(count, wanted.min(free).min(8 - pushed % 8));
+        split += u64::from(count < wanted.min(free));
+        for place in 0..count {
+            // SAFETY: a reserved slot of an `Odd`, which no other thread accesses.
+            unsafe { at::<Odd>(slots, place).write(odd((pushed + place) as u32)) };
+        }
+        let published = random.below(count + 1);
+        producer.commit(published);
+        pushed += published;
+        let wanted = random.below(10);
+        let (slots, count) = consumer.peek_in_place(wanted).unwrap();
+        assert_eq!(count, wanted.min(pushed - popped).min(8 - popped % 8));
+        for place in 0..count {
+            // SAFETY: the slot of a message, which no other thread accesses.
+            assert_eq!(unsafe { at::<Odd>(slots, place).read() }, odd((popped + place) as u32));
+        }
+        let released = random.below(count + 1);
+        consumer.release(released);
+        popped += released;
+        assert_eq!(memory.indices(), (popped, pushed));
+    }
+    assert!(split > 100, "{split} of the reservations end at the ring's end");
+}
+
+#[test]
+fn a_commit_publishes_at_most_the_free_slots() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let (mut producer, mut consumer) = (memory.untyped_producer().unwrap(), memory.untyped_consumer().unwrap());
+    producer.commit(u64::MAX);
+    assert_eq!((memory.indices(), producer.free()), ((0, 4), 0));
+    producer.commit(1);
+    assert_eq!(producer.reserve(u64::MAX).map(|(_, count)| count), Ok(0));
+    assert_eq!(consumer.peek_in_place(u64::MAX).map(|(_, count)| count), Ok(4));
+    consumer.release(u64::MAX);
+    consumer.release(1);
+    assert_eq!((memory.indices(), consumer.available()), ((4, 4), 0));
+    assert_eq!(consumer.peek_in_place(0).map(|(_, count)| count), Ok(0));
+}
+
+#[test]
+fn wrong_indices_lend_no_slots() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    let mut producer = memory.untyped_producer().unwrap();
+    producer.commit(4);
+    for head in [5, u64::MAX - 4, 1 << 63] {
+        file.write_all_at(&u64::to_ne_bytes(head), RING + 128).unwrap();
+        assert_eq!(producer.reserve(4).map(drop), Err(Corrupt { head, tail: 4, capacity: 4 }));
+    }
+    assert!(memory.untyped_consumer().is_err());
+    file.write_all_at(&u64::to_ne_bytes(0), RING + 128).unwrap();
+    let mut consumer = memory.untyped_consumer().unwrap();
+    consumer.release(4);
+    for tail in [3, 9, u64::MAX] {
+        file.write_all_at(&u64::to_ne_bytes(tail), RING).unwrap();
+        assert_eq!(consumer.peek_in_place(4).map(drop), Err(Corrupt { head: 4, tail, capacity: 4 }));
+    }
+}
+
+/// Waits for a message, and copies it.
+fn next(consumer: &mut UntypedConsumer, most: Duration) -> Result<u64, WaitError<Corrupt>> {
+    let mut bytes = [0; 8];
+    let mut waiting = consumer.waiting(WaitStrategy::Sleep { polls: 0 });
+    let waited = waiting.wait(Some(Instant::now() + most), |end| match end.peek(0, &mut bytes) {
+        Ok(0) => None,
+        Ok(_) => {
+            end.release(1);
+            Some(Ok(()))
+        }
+        Err(corrupt) => Some(Err(corrupt)),
+    });
+    waited.map(|()| u64::from_ne_bytes(bytes))
+}
+
+#[test]
+fn untyped_ends_wait_for_room_for_messages_and_for_peers() {
+    let memory = Memory::create::<u64>(2).unwrap();
+    let how = WaitStrategy::Sleep { polls: 0 };
+    let mut consumer = memory.untyped_consumer().unwrap();
+    let nobody = consumer.wait_for_peer(how, Some(Instant::now()));
+    assert_eq!(nobody, Err(NoPeer { end: Side::Producer, state: OwnerState::NotYet }));
+    assert_eq!(next(&mut consumer, Duration::ZERO), Err(WaitError::Timeout));
+    let mut producer = memory.untyped_producer().unwrap();
+    assert_eq!(woken(|most| producer.wait_for_peer(how, Some(Instant::now() + most))), Ok(1));
+    assert_eq!(woken(|most| consumer.wait_for_peer(how, Some(Instant::now() + most))), Ok(1));
+    let thread = thread::spawn(move || {
+        for number in 0..1000_u64 {
+            let mut waiting = producer.waiting(how);
+            let push =
+                |end: &mut &mut UntypedProducer| end.push(&number.to_ne_bytes()).map(|pushed| (pushed > 0).then_some(())).transpose();
+            assert_eq!(woken(|most| waiting.wait(Some(Instant::now() + most), push)), Ok(()));
+        }
+        assert!(!producer.is_disconnected());
+        producer
+    });
+    for number in 0..1000 {
+        assert_eq!(woken(|most| next(&mut consumer, most)), Ok(number));
+    }
+    let producer = thread.join().unwrap();
+    assert!(!consumer.is_disconnected());
+    drop(producer);
+    assert_eq!(woken(|most| next(&mut consumer, most)), Err(WaitError::Disconnected));
+    assert_eq!((consumer.is_disconnected(), consumer.peer_generation()), (true, 1));
+}
+
+#[test]
+fn an_untyped_consumer_waits_for_the_successor_of_a_killed_process() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.untyped_consumer().unwrap();
+    let how = WaitStrategy::Sleep { polls: 0 };
+    for generation in 1..=2 {
+        let mut worker = Worker::start("three", &memory, None);
+        assert_eq!(woken(|most| consumer.wait_for_peer(how, Some(Instant::now() + most))), Ok(generation));
+        for number in 1..=3 {
+            assert_eq!(woken(|most| next(&mut consumer, most)), Ok(number));
+        }
+        worker.kill();
+        assert_eq!(woken(|most| next(&mut consumer, most)), Err(WaitError::Disconnected));
+        assert_eq!(consumer.peer_state(), OwnerState::Died);
+    }
+}
+
+/// A message may come from a slot, such as in a relay between rings.
+#[test]
+fn a_message_is_pushed_from_the_slot_of_another_ring() {
+    let (from, to) = (Memory::create::<Odd>(4).unwrap(), Memory::create::<Odd>(4).unwrap());
+    let (mut source, mut sink) = (from.untyped_consumer().unwrap(), to.untyped_producer().unwrap());
+    assert_eq!(from.producer::<Odd>().unwrap().push_slice(&[1, 2, 3].map(odd)), Ok(3));
+    let (slots, count) = source.peek_in_place(u64::MAX).unwrap();
+    // SAFETY: so many messages are there.
+    assert_eq!(unsafe { sink.push_raw(slots.as_ptr(), count) }, Ok(3));
+    source.release(count);
+    let mut bytes = [0; 36];
+    // SAFETY: a place for three messages, which is not aligned as one.
+    assert_eq!(unsafe { to.untyped_consumer().unwrap().peek_raw(1, bytes.as_mut_ptr().wrapping_add(1), 2) }, Ok(2));
+    assert_eq!((&bytes[1..6], &bytes[13..18]), (&[2, 0, 0, 0, 2][..], &[3, 0, 0, 0, 3][..]));
 }

@@ -131,7 +131,7 @@ fn has_run(passed: &BTreeSet<&str>, path: &str, test: Option<&str>) -> bool {
         return passed.iter().any(|name| name.rsplit("::").next() == Some(test));
     }
     let place = Path::new(path);
-    let is_tests = ["tests/", "src/", "kernels-rs/", "layouts/", "cli/"].iter().any(|root| path.starts_with(root));
+    let is_tests = ["tests/", "src/", "kernels-rs/", "layouts/", "cli/", "capi/"].iter().any(|root| path.starts_with(root));
     if !is_tests || place.extension().is_none_or(|kind| kind != "rs") || path.contains('*') {
         return true;
     }
@@ -141,7 +141,7 @@ fn has_run(passed: &BTreeSet<&str>, path: &str, test: Option<&str>) -> bool {
         name => name,
     };
     // A test program that is one file has no module.
-    let is_program = path.starts_with("tests/") && path.matches('/').count() == 1;
+    let is_program = place.parent().is_some_and(|folder| folder.ends_with("tests"));
     let is_of_file =
         |name: &&str| name.split("::").any(|part| part == module) || name.strip_prefix(path).is_some_and(|rest| rest.starts_with(" - "));
     is_program || passed.iter().any(is_of_file)

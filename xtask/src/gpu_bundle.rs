@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::{Failure, answer, image, root};
 
 const MOST: u64 = 60 << 20;
-const TEXTS: [&str; 4] = ["run.sh", "twin.cu", "pools.py", "waits.py"];
+const TEXTS: [&str; 6] = ["run.sh", "twin.cu", "pools.py", "torch_allocators.py", "torch_tensors.py", "waits.py"];
 
 pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = crate::built();
-    let status = Command::new(cargo)
+    let status = Command::new(&cargo)
         .args(["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
         .args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"])
         .arg(&built)
@@ -21,12 +21,17 @@ pub fn run() -> Result<(), Failure> {
     if !status.success() {
         return Err("the programs do not build".into());
     }
+    // Of one kind: otherwise it is not optimised across crates.
+    let library = ["rustc", "--release", "--package", "ringmem-capi", "--lib", "--crate-type", "cdylib", "--target-dir"];
+    if !Command::new(&cargo).args(library).arg(&built).current_dir(root()).status()?.success() {
+        return Err("the library for PyTorch does not build".into());
+    }
     let folder = built.join("gpu-bundle");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    for program in ["ringmem", "examples/gpu_suite"] {
+    for program in ["ringmem", "examples/gpu_suite", "libringmem_capi.so"] {
         let copy = copy(&built.join("release").join(program), &folder)?;
         // A profile that strips would compile everything again.
         answer(Path::new("strip"), &[copy])?;

@@ -6,6 +6,7 @@ mod compare;
 mod doc_kernels;
 mod features;
 mod gpu_bundle;
+mod header;
 mod image;
 mod instructions;
 mod layouts;
@@ -47,6 +48,8 @@ cargo xtask COMMAND
   rows FILE                 demands that a bench's output is rows in JSON
   layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing
+  header                    writes capi/include/ringmem.h
+  header --check            compares it with the functions, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
   compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
@@ -83,6 +86,8 @@ fn main() -> ExitCode {
         ["rows", file] => results::rows(file.as_ref()),
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
+        ["header"] => header::write(),
+        ["header", "--check"] => header::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
         ["compare"] => compare::run(None),
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),

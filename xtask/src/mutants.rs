@@ -102,8 +102,19 @@ fn by_program(breaks: &[Break]) -> BTreeMap<(String, String), BTreeSet<&str>> {
     found
 }
 
+/// The C interface is built by itself: with the feature `defmt`, which the others turn on, its shared library cannot be linked.
+const ALONE: &str = "ringmem-capi";
+
 fn build(breaks: &[Break]) -> Result<Programs, Failure> {
-    let wanted: Vec<(String, String)> = by_program(breaks).into_keys().collect();
+    let (alone, others): (Vec<_>, Vec<_>) = by_program(breaks).into_keys().partition(|(package, _)| package == ALONE);
+    let mut programs = Programs::new();
+    for wanted in [others, alone].iter().filter(|wanted| !wanted.is_empty()) {
+        programs.extend(build_together(wanted)?);
+    }
+    Ok(programs)
+}
+
+fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
     // What the tree depends on is built once for it and for the product.

@@ -48,6 +48,7 @@ unsafe impl<T: Pod, const KIND: u64> Layout for PodMessage<T, KIND> {
         fields: &[],
         hash: AbiHash::new().name("pod").number(size_of::<T>() as u64).number(align_of::<T>() as u64).finish(),
         shape: Shape::Number,
+        kind: 0,
     };
 }
 

@@ -182,8 +182,22 @@ layout_table! {
     56 _reserved: [W; 9], "none: zero";
 }
 
-/// Each end of a shared ring compares it, so no ring carries a message with padding.
-pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
+/// Returns [`ConstantLine::abi`] of a ring of messages `T`.
+///
+/// Each end of a shared ring compares it. It does not compile for a type with padding, so no ring carries one.
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::abi_of;
+/// use ringmem::{HostWord, RingHeader, RingLayout, Word};
+///
+/// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 0);
+/// assert_eq!(Word::load(&header.constants.abi), abi_of::<u32>());
+/// assert_ne!(abi_of::<u32>(), abi_of::<f32>());
+/// # Ok::<(), ringmem::ring::LayoutError>(())
+/// ```
+#[must_use]
+pub const fn abi_of<T: RingMessage>() -> u64 {
     const { T::CHECKED };
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish()
 }
@@ -216,6 +230,16 @@ impl<W: Word> RingHeader<W> {
     ///
     /// No endpoint is attached to this header.
     pub unsafe fn format<T: RingMessage>(&self, layout: &RingLayout, start: u64) {
+        // SAFETY: the caller promises that no endpoint is attached.
+        unsafe { self.format_untyped(layout, T::KIND, abi_of::<T>(), start) };
+    }
+
+    /// As [`format`](Self::format), for messages with the number `kind` and the ring's hash `abi` (see [`abi_of`]).
+    ///
+    /// # Safety
+    ///
+    /// No endpoint is attached to this header.
+    pub unsafe fn format_untyped(&self, layout: &RingLayout, kind: u64, abi: u64, start: u64) {
         let Self { producer, consumer, constants } = self;
         constants.magic.store(0);
         for word in [&producer.owner, &producer.waiting, &consumer.owner, &consumer.waiting] {
@@ -226,12 +250,12 @@ impl<W: Word> RingHeader<W> {
         }
         producer.tail.store(start);
         consumer.head.store(start);
-        constants.abi.store(abi_of::<T>());
+        constants.abi.store(abi);
         constants.capacity.store(layout.capacity());
         constants.slot_size.store(layout.slot_size());
         constants.slots_offset.store(layout.slots_offset());
         constants.flags.store(layout.kind().bits());
-        constants.message_kind.store(T::KIND);
+        constants.message_kind.store(kind);
         // SYNC POINT: ring formatted. Pairs with RingHeader::geometry.
         W::publish_all([(&constants.magic, MAGIC)]);
     }

@@ -52,6 +52,13 @@ pub enum LayoutError {
     },
     /// Messages without bytes need a counter, not a ring.
     ZeroSized,
+    /// The alignment is no power of two, or the size no multiple of it.
+    Align {
+        /// Bytes of a message.
+        size: u64,
+        /// The requested alignment in bytes.
+        align: u64,
+    },
     /// None of [`RingFlags`], or more than one.
     UnknownKind {
         /// The requested kind.
@@ -73,6 +80,9 @@ impl fmt::Display for LayoutError {
                 write!(f, "{capacity} slots of {slot_size} bytes exceed the address space")
             }
             Self::UnknownKind { kind } => write!(f, "unknown ring kind {kind:#x}"),
+            Self::Align { size, align } => {
+                write!(f, "invalid alignment {align} of messages of {size} bytes: it must be a power of two that divides the size")
+            }
             Self::ZeroSized => f.write_str("zero-sized messages are not supported"),
         }
     }
@@ -90,6 +100,18 @@ impl RingLayout {
         Self::of_kind::<T>(RingFlags::SPSC, capacity)
     }
 
+    /// Returns the layout of an SPSC ring of messages of which only size and alignment are known.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`].
+    pub const fn of_size(size: u64, align: u64, capacity: u64) -> Result<Self, LayoutError> {
+        if size > 0 && !(align.is_power_of_two() && size.is_multiple_of(align)) {
+            return Err(LayoutError::Align { size, align });
+        }
+        Self::of_slots(RingFlags::SPSC, size, align, capacity)
+    }
+
     /// Returns the layout of a ring of any kind with `capacity` slots of `T`; a framed ring's `T` is `u64`.
     ///
     /// # Errors
@@ -101,11 +123,8 @@ impl RingLayout {
         const SLOTTED: [u64; 3] = [RingFlags::FLAGGED.bits(), RingFlags::MPSC.bits(), RingFlags::MPMC.bits()];
         const WORDS: [u64; 2] = [RingFlags::LOSSY.bits(), RingFlags::MAILBOX.bits()];
         const PAIRED: u64 = RingFlags::PAIRED.bits();
-        if !capacity.is_power_of_two() {
-            return Err(LayoutError::NotAPowerOfTwo { capacity });
-        }
         if size_of::<T>() == 0 {
-            return Err(LayoutError::ZeroSized);
+            return Self::of_slots(kind, 0, 1, capacity);
         }
         let bits = kind.bits();
         let (slot_size, slot_align) = if bits == SPSC || bits == FRAMED {
@@ -119,11 +138,22 @@ impl RingLayout {
         } else {
             return Err(LayoutError::UnknownKind { kind: bits });
         };
+        Self::of_slots(kind, slot_size, slot_align, capacity)
+    }
+
+    /// `slot_align` is a power of two.
+    const fn of_slots(kind: RingFlags, slot_size: u64, slot_align: u64, capacity: u64) -> Result<Self, LayoutError> {
+        if !capacity.is_power_of_two() {
+            return Err(LayoutError::NotAPowerOfTwo { capacity });
+        }
+        if slot_size == 0 {
+            return Err(LayoutError::ZeroSized);
+        }
         let header = size_of::<RingHeader<u64>>() as u64;
         let line = align_of::<RingHeader<u64>>() as u64;
         let align = if slot_align > line { slot_align } else { line };
-        let slots_offset = header.next_multiple_of(align);
         let too_large = Err(LayoutError::TooLarge { capacity, slot_size });
+        let Some(slots_offset) = header.checked_next_multiple_of(align) else { return too_large };
         let Some(slots) = capacity.checked_mul(slot_size) else { return too_large };
         let Some(size) = slots.checked_add(slots_offset) else { return too_large };
         if size > isize::MAX as u64 {
@@ -195,6 +225,13 @@ mod tests {
             assert_eq!(RingLayout::of::<u64>(capacity), Err(LayoutError::TooLarge { capacity, slot_size: 8 }));
         }
         assert_eq!(RingLayout::of::<[u8; 0]>(4), Err(LayoutError::ZeroSized));
+        for (size, align) in [(8, 0), (8, 3), (8, 16), (12, 8), (8, u64::MAX)] {
+            assert_eq!(RingLayout::of_size(size, align, 4), Err(LayoutError::Align { size, align }));
+        }
+        assert_eq!(RingLayout::of_size(0, 0, 4), Err(LayoutError::ZeroSized));
+        let large = 1 << 63;
+        assert_eq!(RingLayout::of_size(large, large, 1), Err(LayoutError::TooLarge { capacity: 1, slot_size: large }));
+        assert_eq!(RingLayout::of_size(24, 8, 4), RingLayout::of::<[u64; 3]>(4));
         assert_eq!(RingLayout::of::<u8>(1).map(|layout| layout.size()), Ok(385));
     }
 }

@@ -59,7 +59,7 @@ pub use chunk::{Chunk, Drain};
 pub use consumer::Consumer;
 pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
-pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader, abi_of};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use host::owned::{Owned, Reborrow};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

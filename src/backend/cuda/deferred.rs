@@ -21,7 +21,8 @@
 //!
 //! # Order in `drain`
 //!
-//! 1. Under the lock, blocks that are due move to `freeing`. Two threads thus never free one block.
+//! 1. Under the lock, blocks that are due move to `freeing`. Two threads thus never free one block. Numbers of a stream complete in order, so [`Queries`] asks
+//!    the driver once per incomplete stream, not once per block.
 //! 2. Without the lock, each is freed: the drop of an adopted owner may free further blocks. If a kernel was launched meanwhile, the block returns to `blocks`.
 //! 3. Values are chosen after the blocks, since they may be bound to a block that was just freed. Those bound to a block are dropped first: the drop of
 //!    another value may wait for them.
@@ -43,7 +44,7 @@ use super::address_range::Reserved;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::ranges::strike;
-use crate::backend::{Block, Uses};
+use crate::backend::{Block, Ticket, Uses};
 use crate::sys::panic::caught;
 
 #[derive(Default)]
@@ -106,10 +107,12 @@ impl Deferred {
         if self.count.load(Relaxed) == 0 {
             return;
         }
+        let mut queries = Queries { backend, incomplete: [None; 4] };
         let freeing: Vec<Block> = {
             let mut pending = self.pending();
             let Pending { blocks, freeing, .. } = &mut *pending;
-            let due: Vec<Block> = blocks.extract_if(.., |(uses, block)| is_due(block, backend, uses)).map(|(_, block)| block).collect();
+            let mut is_due = |uses: &Uses, block: &Block| queries.are_complete(uses) && !backend.defers_free(block);
+            let due: Vec<Block> = blocks.extract_if(.., |(uses, block)| is_due(uses, block)).map(|(_, block)| block).collect();
             freeing.extend(due.iter().map(Block::addresses));
             due
         };
@@ -128,7 +131,7 @@ impl Deferred {
             let mut pending = self.pending();
             let mut values = mem::take(&mut pending.values);
             let is_gone = |bound_to: &Range<u64>| !pending.has(bound_to.start);
-            let is_due = |value: &mut Value| backend.are_complete(&value.uses) && value.bound_to.as_ref().is_none_or(is_gone);
+            let is_due = |value: &mut Value| queries.are_complete(&value.uses) && value.bound_to.as_ref().is_none_or(is_gone);
             let mut due: Vec<Value> = values.extract_if(.., is_due).collect();
             // The drop of a value that is bound to no block may wait for those that are.
             due.sort_by_key(|value| value.bound_to.is_none());
@@ -209,6 +212,32 @@ impl Deferred {
 impl Pending {
     fn has(&self, address: u64) -> bool {
         self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.freeing.iter().cloned()).any(|place| place.contains(&address))
+    }
+}
+
+/// Queries of one `drain`, which has one answer of the driver per stream and not per block: a number after an incomplete one is incomplete.
+struct Queries<'a> {
+    backend: &'a Inner,
+    /// The lowest of a stream that is known to be incomplete. Of further streams, each number is queried.
+    incomplete: [Option<Ticket>; 4],
+}
+
+impl Queries<'_> {
+    fn are_complete(&mut self, uses: &Uses) -> bool {
+        uses.iter().all(|ticket| {
+            let is_of = |known: &Option<Ticket>| known.is_none_or(|known| known.stream == ticket.stream);
+            let known = self.incomplete.iter_mut().find(|known| is_of(known));
+            if let Some(Some(lowest)) = &known
+                && lowest.number <= ticket.number
+            {
+                return false;
+            }
+            let is_complete = self.backend.is_complete(ticket);
+            if let (false, Some(known)) = (is_complete, known) {
+                *known = Some(ticket);
+            }
+            is_complete
+        })
     }
 }
 

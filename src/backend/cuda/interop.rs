@@ -6,8 +6,9 @@
 //! | device memory | overlaps no listed range | a range, with the caller's value | `free`; the value is dropped after the uses |
 //! | host memory | overlaps no listed range | [`Registered`] and a range | the drop of [`Registered`]: unlocked after the uses, and after every kernel |
 //!
-//! An adopted stream is not destroyed here, nor is adopted memory freed. The default streams are refused: they synchronise with
-//! other streams implicitly.
+//! An adopted stream is not destroyed here, nor is adopted memory freed. Its owner may queue operations at any time, so a position in it is complete only after
+//! an event that was recorded later. The default streams synchronise with other streams implicitly, and are refused; the legacy one can be adopted for
+//! positions ([`CudaBackend::adopt_default_stream`]).
 //!
 //! cudarc's first stream in a context synchronises the context. So [`CudaBackend::context`] creates one before any kernel runs, and the backend keeps it.
 //! Page-locking takes the budget first, then locks, then lists the range; a step that fails undoes those before it.
@@ -90,7 +91,8 @@ impl CudaBackend {
 
     /// Adopts a cudarc stream; closing it waits as usual, without destroying it.
     ///
-    /// Operations that cudarc queues are ordered with those here; no earlier [`Ticket`](crate::backend::Ticket) covers them.
+    /// Operations that cudarc queues are ordered with those here. A [position](Backend::record_position) after them covers them; an earlier
+    /// [`Ticket`](crate::backend::Ticket) need not.
     ///
     /// # Errors
     ///
@@ -126,7 +128,21 @@ impl CudaBackend {
         Queue::adopt(home, &self.inner.counts, stream, keeps).map(|queue| self.inner.list(queue))
     }
 
-    /// Returns a stream's driver handle, valid until it is closed.
+    /// Adopts the legacy default stream of a device's primary context, the stream 0 of other libraries.
+    ///
+    /// It is for positions, not for operations: the driver orders its operations with those of every other stream that was not created as non-blocking, such as
+    /// a persistent kernel's. Streams of this backend are non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
+    pub fn adopt_default_stream(&self, device: u32) -> Result<StreamId> {
+        let legacy = ptr::without_provenance_mut(LEGACY);
+        Queue::adopt(self.inner.device(device)?, &self.inner.counts, legacy, Box::new(())).map(|queue| self.inner.list(queue))
+    }
+
+    /// Returns a stream's driver handle, valid until it is closed. Operations that others queue on it are covered by later
+    /// [positions](Backend::record_position), as on an adopted stream.
     ///
     /// # Errors
     ///
@@ -134,7 +150,7 @@ impl CudaBackend {
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
         let queue = self.inner.stream(stream)?;
         // The driver may reuse a closed stream's handle while it is still listed.
-        if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
+        if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.lend()) }
     }
 
     /// Adopts device memory as a block; freeing it drops `keeps`, after its uses.

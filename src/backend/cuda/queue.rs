@@ -27,6 +27,16 @@
 //! The atomics are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees everything that the operations have
 //! written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
 //!
+//! # Shared streams
+//!
+//! A stream of the caller, or one whose handle was lent, has operations of others, which get no number (`is_shared`). There, a number from
+//! [`record_position`](Queue::record_position) also stands for what others queued before it. An event recorded before may miss that, so none is taken to
+//! cover the number, and to record one at each position would cost a call of the driver per free. The event is recorded when a waiter or query first needs
+//! it: later, thus after at least what the number stands for. Until then the caller must not destroy the stream.
+//!
+//! Such an event is incomplete for a moment even on an idle stream, so a query asks the whole stream first: if that is idle, all numbers are complete. The
+//! close and [`synchronize`](Queue::synchronize) wait for a new position, because the last number may miss operations of others.
+//!
 //! # Waiting
 //!
 //! The driver calls no one back who may call the driver, so waiters poll: they spin, then yield, and after [`POLL_TIME`] sleep in the driver's own wait for an
@@ -41,8 +51,8 @@
 use core::ffi::c_void;
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::boxed::Box;
 use std::collections::VecDeque;
@@ -79,12 +89,16 @@ const INITIAL_EVENTS: usize = 2;
 const MAX_IDLE_EVENTS: usize = 32;
 /// A waiter polls this long before it sleeps: the driver's wake-up is tens of microseconds late, and copying 256 MiB within a device takes about 125.
 const POLL_TIME: Duration = Duration::from_micros(300);
+/// The close of a stream that is shared with others waits this long.
+const CLOSE_TIME: Duration = Duration::from_millis(100);
 /// Polls per reading of the clock.
 const POLLS_PER_CLOCK: u64 = 8;
 
 pub(super) struct Queue {
     counts: Arc<Counts>,
     stream: Handle<CUstream_st>,
+    /// Others may queue operations that have no number here: the stream is adopted, or its handle was lent. Never false again.
+    is_shared: AtomicBool,
     state: Mutex<State>,
     complete: AtomicU64,
     last_launch: AtomicU64,
@@ -297,14 +311,21 @@ impl Queue {
         device.events.stock(STOCKED_EVENTS)?;
         let staging = Some(device.stagings.take()?);
         let (stream, owner) = stream()?;
+        let is_shared = AtomicBool::new(matches!(owner, StreamOwner::Caller(_)));
         let state = Mutex::new(State { staging, idle, owner: Some(owner), ..State::default() });
         let [complete, last_launch, last_unbounded] = [const { AtomicU64::new(0) }; 3];
         let (device, counts) = (Arc::clone(device), Arc::clone(counts));
-        Ok(Self { counts, stream, state, complete, last_launch, last_unbounded, device })
+        Ok(Self { counts, stream, is_shared, state, complete, last_launch, last_unbounded, device })
     }
 
     pub fn handle(&self) -> CUstream {
         self.stream.0
+    }
+
+    /// The handle for other code, which may queue operations on it from now on.
+    pub fn lend(&self) -> CUstream {
+        self.is_shared.store(true, Relaxed);
+        self.handle()
     }
 
     /// Queues an operation; returns its number.
@@ -375,12 +396,17 @@ impl Queue {
     }
 
     /// Gives a number to the position after all queued operations. Nothing is queued: the event that covers the operation before covers this number too.
+    ///
+    /// On a shared stream, it does not: others may have queued operations since. A later event covers the number, recorded when a waiter or query needs it.
     pub fn record_position(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
             return Err(Error::Closed { what: "stream" });
         }
         state.last += 1;
+        if self.is_shared.load(Relaxed) {
+            return Ok(state.last);
+        }
         let (number, before) = (state.last, state.last - 1);
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
@@ -396,15 +422,19 @@ impl Queue {
 
     /// Waits for the queued operations, unless one may last; returns true if it was open.
     pub fn close(&self) -> bool {
+        let is_shared = self.is_shared.load(Relaxed);
         let last = {
             let mut state = self.state();
             if mem::replace(&mut state.is_closed, true) {
                 return false;
             }
+            // The position after the operations of others, too.
+            state.last += u64::from(is_shared);
             state.last
         };
         if !self.may_be_unbounded() {
-            let _ = self.wait_for(last, None);
+            // Kernels of others may run forever.
+            let _ = self.wait_for(last, is_shared.then_some(CLOSE_TIME));
         }
         let _bound = self.device.bind();
         let mut state = self.state();
@@ -468,24 +498,33 @@ impl Queue {
         self.complete.load(Acquire) >= number
     }
 
-    /// Asks the driver: first about events, then, if that fails, about the whole stream, which may still answer.
+    /// Asks the driver: first about events, then, if that fails, about the whole stream, which may still answer. On a shared stream, where a position has no event
+    /// before the first query, the whole stream comes first: an event would be incomplete for a moment, although the stream is idle.
     fn query_driver(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
+        if self.is_shared.load(Relaxed) && !self.is_covered(state, number) && matches!(self.query_stream(state), Ok(true)) {
+            return Ok(());
+        }
         if self.ensure_event(state, number).is_ok() {
             match self.poll_events(state) {
                 Err(error) if !is_final(&error) => {}
                 answer => return answer,
             }
         }
+        self.query_stream(state).map(drop)
+    }
+
+    /// Completes all numbers if the stream is idle; returns whether it is.
+    fn query_stream(&self, state: &mut State) -> Result<bool> {
         // SAFETY: the stream lives as long as the queue.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();
                 let last = state.last;
                 self.complete_up_to(state, last);
-                Ok(())
+                Ok(true)
             }
-            Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(()),
+            Err(Error::Driver { code: code::NOT_READY, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -535,7 +574,8 @@ impl Queue {
     }
 
     pub fn synchronize(&self) -> Result<()> {
-        let last = self.last();
+        let position = if self.is_shared.load(Relaxed) { self.record_position().ok() } else { None };
+        let last = position.unwrap_or_else(|| self.last());
         self.wait_for(last, None)?;
         self.report(0, last)
     }
@@ -643,10 +683,12 @@ impl Queue {
 
     /// Makes sure that an event covers a number, unless it is complete.
     fn ensure_event(&self, state: &mut State, number: u64) -> Result<()> {
-        if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.complete.load(Relaxed) >= number {
-            return Ok(());
-        }
-        self.record(state)
+        if self.is_covered(state, number) { Ok(()) } else { self.record(state) }
+    }
+
+    /// Whether an event covers a number, or it is complete. Then no call needs the stream, which its owner may have destroyed.
+    fn is_covered(&self, state: &State, number: u64) -> bool {
+        state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.complete.load(Relaxed) >= number
     }
 
     /// Records an event after all queued operations, unless one covers them.

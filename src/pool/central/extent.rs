@@ -493,7 +493,7 @@ impl<M: Memory> Central<M> {
         let block = RefCell::new(block);
         let remap = || {
             // SAFETY: a handle without a taken byte, out of others' reach: the uses of free parts are complete.
-            drop(unsafe { self.memory.backend().remap(&mut block.borrow_mut(), to) });
+            drop(unsafe { self.memory.remap(&mut block.borrow_mut(), to) });
         };
         both(remap, |_| {
             let block = Block { ready: None, ..*block.borrow() };
@@ -527,7 +527,7 @@ impl<M: Memory> Central<M> {
         let handle = ((self.lock().heap.total() + wanted) / HANDLES / step * step).max(step);
         while reservation.kept < wanted {
             let (offset, bytes) = (extending.offset(), handle.min(wanted - reservation.kept));
-            match Origin::unnamed(|| self.call_upstream(|memory| memory.backend().map(range, offset, bytes))) {
+            match Origin::unnamed(|| self.call_upstream(|memory| memory.map(range, offset, bytes))) {
                 Ok(block) => {
                     reservation.kept += bytes;
                     self.counts.allocations.fetch_add(1, Relaxed);

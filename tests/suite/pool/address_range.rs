@@ -1,5 +1,6 @@
 //! A pool over an address range: growth, moves, trims, failures.
 
+use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,12 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Block, Uses};
 use ringmem::error::Unavailable;
-use ringmem::memory::{Buffer, Device};
+use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory};
 use ringmem::pool::{Builder, Pool};
 use ringmem::stream::Stream;
+use ringmem::{Error, Result};
 
 use super::{Bytes, Clean, KIB, LIMIT, MIB, address, give, shortage};
 
@@ -392,13 +394,79 @@ fn a_snapshot_shows_each_run_of_mapped_memory() {
 #[test]
 fn an_adaptor_that_must_see_its_allocations_has_slabs() {
     let backend = backend(64 * MIB);
-    let pool = Pool::builder(ringmem::memory::Limited::new(Device::new(&backend, 0), 40 * MIB)).build().expect("a pool");
+    let pool = Pool::builder(ringmem::memory::Statistics::new(Device::new(&backend, 0))).build().expect("a pool");
     drop(Buffer::<u8, _>::new(pool, 100).expect("room"));
     assert_eq!((calls(&backend, Verb::Reserve), calls(&backend, Verb::Allocate)), (0, 1));
     let memory: Arc<Device> = Arc::new(Device::new(&backend, 0));
     let pool = Pool::builder(memory).build().expect("a pool");
     drop(Buffer::<u8, _>::new(pool, 100).expect("room"));
     assert_eq!((calls(&backend, Verb::Map), calls(&backend, Verb::Allocate)), (1, 1), "a pointer forwards");
+}
+
+#[test]
+fn pools_over_one_limited_memory_share_its_limit() {
+    let backend = backend(64 * MIB);
+    let limited = Limited::new(Device::new(&backend, 0), 8 * MIB);
+    let [first, second] = [(); 2].map(|()| Pool::builder(limited.clone()).build().expect("a pool"));
+    let take = |pool: &Pool<_>, bytes: u64| Buffer::<u8, _>::new(pool.clone(), bytes as usize);
+    let live = (take(&first, 6 * MIB).expect("room"), take(&second, MIB).expect("room"));
+    assert_eq!((limited.used(), mapped(&backend), calls(&backend, Verb::Allocate)), (7 * MIB, 7 * MIB, 0), "mapped memory counts");
+    assert_eq!(shortage(take(&second, 2 * MIB)), (2 * MIB, MIB, MIB), "what the limit has left");
+    drop(live.0);
+    assert_eq!(shortage(take(&second, 2 * MIB)), (2 * MIB, MIB, MIB), "the other pool keeps it");
+    assert_eq!(first.trim_to(0), 6 * MIB);
+    let large = take(&second, 7 * MIB).expect("the rest");
+    assert_eq!((limited.used(), mapped(&backend)), (8 * MIB, 8 * MIB));
+    drop((live.1, large));
+    assert_eq!((take(&second, 8 * MIB).expect("handles move").len() as u64, limited.used()), (8 * MIB, 8 * MIB));
+    drop((first, second));
+    assert_eq!((limited.used(), mapped(&backend)), (0, 0));
+}
+
+/// Frees each block that it moves, as a driver may that refuses both places.
+struct Losing(Device);
+
+// SAFETY: the device's blocks, unchanged.
+unsafe impl Memory for Losing {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        self.0.alloc(layout, on)
+    }
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise for a block of this memory, which is the device's.
+        unsafe { self.0.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.0.backend()
+    }
+    fn device(&self) -> u32 {
+        self.0.device()
+    }
+    fn mapping_granularity(&self) -> Option<u64> {
+        self.0.mapping_granularity()
+    }
+    unsafe fn remap(&self, block: &mut Block, _: u64) -> Result<()> {
+        // SAFETY: nothing uses the block: the caller's promise. It is emptied, so it is not freed again.
+        unsafe { self.0.free(block, &Uses::NONE) }?;
+        *block = Block::empty(block.location, 1);
+        Err(Error::Busy { what: "a move that a test asked to fail" })
+    }
+}
+
+#[test]
+fn a_handle_that_a_move_loses_returns_its_bytes_to_the_limit() {
+    let backend = backend(64 * MIB);
+    let limited = Limited::new(Losing(Device::new(&backend, 0)), 4 * MIB);
+    let pool = Pool::builder(limited.clone()).limit(4 * MIB).build().expect("a pool");
+    let take = |bytes: u64| Buffer::<u8, _>::new(pool.clone(), bytes as usize);
+    let mut live: Vec<_> = (0..4).map(|_| Some(take(MIB).expect("room"))).collect();
+    (live[0], live[2]) = (None, None);
+    let large = take(2 * MIB).expect("what was lost is mapped anew");
+    let reserved = pool.statistics().reserved_bytes;
+    assert!(calls(&backend, Verb::Free) > 0 && calls(&backend, Verb::Remap) == 0);
+    assert_eq!((reserved, limited.used()), (mapped(&backend), mapped(&backend)));
+    drop((live, large));
 }
 
 /// The sizes of some training steps of a transformer, layer by layer: parameters, activations until the backward pass, gradients, optimiser state after the

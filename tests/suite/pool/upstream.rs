@@ -125,7 +125,7 @@ fn a_pool_waits_for_a_pending_free_of_a_limit_below() {
     let stream = Stream::new(&backend, 0).unwrap();
     let limited = Limited::new(Device::new(&backend, 0), MIB);
     let small = Classes::new(4 * KIB, 1, 1).unwrap();
-    for builder in [Pool::builder(limited.clone()).enabled(false), Pool::builder(limited.clone()).classes(small)] {
+    for builder in [Pool::builder(limited.clone()).enabled(false), Pool::builder(limited.clone()).classes(small).slab(64 * KIB)] {
         let pool = builder.patience(LIMIT).build().unwrap();
         let held = Held::new(&backend, &stream);
         let mut whole = give(&pool, MIB);

@@ -1,0 +1,99 @@
+//! [`HomeMemory`]: the memory below the pool of one stream, which treats a freed block as unused at once.
+//!
+//! Work of that stream, the *home* stream, may still use the pool's free memory. Reuse on the same stream comes after that work by the order of the stream.
+//! Memory leaves the pool's heap in two ways only, and both are calls of this memory:
+//!
+//! - A free of mapped memory or of a slab carries the home stream's present position as a use: the backend frees it later.
+//! - A move of mapped memory to other addresses waits for that position.
+//!
+//! A position costs no call of the driver until the backend asks whether it is complete.
+
+use core::alloc::Layout;
+use core::time::Duration;
+use std::sync::Arc;
+
+use ringmem::backend::{AddressRange, Backend, Block, StreamId, Ticket, Uses};
+use ringmem::memory::{Device, DeviceOnly, Limited, Memory};
+use ringmem::stream::Stream;
+use ringmem::{Error, Result};
+
+/// The longest wait for a stream.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct HomeMemory {
+    pub memory: Limited<Device>,
+    pub home: StreamId,
+}
+
+impl HomeMemory {
+    fn position(&self) -> Result<Option<Ticket>> {
+        position(&**self.memory.backend(), self.home)
+    }
+}
+
+// SAFETY: the device's blocks, unchanged.
+unsafe impl Memory for HomeMemory {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        self.memory.alloc(layout, on)
+    }
+
+    /// Without the position the block may be in use: then it stays allocated, until the process ends.
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        let mut uses = *uses;
+        if let Some(position) = self.position()? {
+            add(&**self.memory.backend(), &mut uses, position)?;
+        }
+        // SAFETY: the caller gives up a block of this memory, which is the device's. It lists the uses but for those of the home stream, which come before
+        // the position.
+        unsafe { self.memory.free(block, &uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+
+    fn mapping_granularity(&self) -> Option<u64> {
+        self.memory.mapping_granularity()
+    }
+
+    fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
+        self.memory.map(range, offset, bytes)
+    }
+
+    unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
+        if let Some(position) = self.position()?
+            && !self.memory.backend().wait(position, Some(PATIENCE))?
+        {
+            return Err(Error::Busy { what: "the stream of the memory does not end its work" });
+        }
+        // SAFETY: the caller promises that nothing uses the block but work of the home stream, which is complete.
+        unsafe { self.memory.remap(block, offset) }
+    }
+}
+
+/// Returns a stream's present position; `None` once it was forgotten, which closed it when its work was complete.
+pub(crate) fn position(backend: &dyn Backend, stream: StreamId) -> Result<Option<Ticket>> {
+    match backend.record_position(stream) {
+        Ok(position) => Ok(Some(position)),
+        Err(Error::Closed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Adds a use. If there are too many streams, that of the new use waits for one of the others on the device.
+pub(crate) fn add(backend: &dyn Backend, uses: &mut Uses, ticket: Ticket) -> Result<()> {
+    let Err(ticket) = uses.add(ticket) else { return Ok(()) };
+    let listed: Vec<Ticket> = uses.iter().collect();
+    for other in listed {
+        backend.stream_wait(other, ticket.stream)?;
+        uses.remove(other);
+    }
+    let after = backend.record_position(ticket.stream)?;
+    uses.add(after).map_err(|_| Error::Busy { what: "the block is used on too many streams" })
+}
