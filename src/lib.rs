@@ -10,6 +10,7 @@
 //! | `channel`, `bridge` | a persistent kernel with its rings; rings to kernels that you launch yourself |
 //! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
 //! | `manager` | buffers by number, for messages, and by name, which grow |
+//! | `dlpack` | buffers as tensors of NumPy, PyTorch and others, and tensors of these |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
 //! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; an LRU cache |
@@ -60,6 +61,12 @@ cfg_if! {
         mod eventually;
         pub mod copy;
         pub mod describe;
+        pub mod dlpack;
+        /// Tensors with another owner than a buffer, for the packages of this project.
+        #[doc(hidden)]
+        pub mod __dlpack {
+            pub use crate::dlpack::managed::{Extents, device_of, managed};
+        }
         pub mod double_buffer;
         pub mod error;
         #[doc(hidden)]
@@ -69,6 +76,16 @@ cfg_if! {
         #[doc(hidden)]
         pub mod __file {
             pub use crate::sys::file::{read_own, replace_own};
+        }
+        /// Sizes with units, for the packages of this project.
+        #[doc(hidden)]
+        pub mod __size {
+            pub use crate::size::{parse, show};
+        }
+        /// Fork detection, for the packages of this project.
+        #[doc(hidden)]
+        pub mod __process {
+            pub use crate::sys::fork::Process;
         }
         mod first_fit;
         #[cfg(test)]
@@ -89,6 +106,7 @@ cfg_if! {
         // Needs robust locks and sealed memory.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         pub mod shared;
+        mod size;
         pub mod snapshot;
         pub mod stream;
         pub mod streaming;

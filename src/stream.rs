@@ -4,13 +4,14 @@
 //!    be freed too early.
 //! 2. It is ordered after all operations on its buffers, on any stream.
 //! 3. A rejected operation returns its buffers.
-//! 4. A failed operation invalidates its target: reads return [`Error::Tainted`](crate::Error::Tainted) with the first cause, until the
+//! 4. A failed operation invalidates its target: reads return [`Error::Tainted`] with the first cause, until the
 //!    target is written again.
 //! 5. A thread, a task ([`Completion`]) or another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
 mod event;
+mod grid;
 mod launch;
 mod metrics;
 mod module;
@@ -22,14 +23,18 @@ mod transfer;
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::vec::Vec;
 
-use crate::Result;
+use ringmem_layouts::Image;
+
 use crate::backend::{Backend, StreamId, Ticket, Uses, same_backend};
 use crate::trace::event;
+use crate::{Error, Result};
 
 pub use completion::Completion;
 pub use event::Event;
+pub use grid::{Given, Lent};
 pub use launch::Operands;
 pub use metrics::{Kernels, Metrics, Traffic};
 pub use module::Module;
@@ -73,6 +78,8 @@ struct Shared {
     id: StreamId,
     device: u32,
     meter: OnceLock<Meter>,
+    /// Images of kernels over buffers.
+    modules: Mutex<Vec<Module>>,
 }
 
 impl Stream {
@@ -84,7 +91,7 @@ impl Stream {
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Self> {
         let backend = Arc::clone(backend).erased();
         let id = backend.open_stream(device)?;
-        Ok(Self { shared: Arc::new(Shared { backend, id, device, meter: OnceLock::new() }) })
+        Ok(Self { shared: Arc::new(Shared { backend, id, device, meter: OnceLock::new(), modules: Mutex::default() }) })
     }
 
     /// Returns its number.
@@ -170,6 +177,23 @@ impl Stream {
             event!(trace, stream = id.get(), operation = ?kind, bytes, "queued");
         }
         Ok(ticket)
+    }
+
+    /// Returns an image's module, loaded at the first call, for launches that the type system makes safe.
+    fn module_of(&self, image: &Image) -> Result<Module> {
+        let Shared { backend, device, modules, .. } = &*self.shared;
+        let mut modules = modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = modules.iter().find(|known| known.is_of(image)) {
+            return Ok(known.clone());
+        }
+        if backend.capabilities(*device)?.excludes_host_slices() {
+            return Err(Error::Unsupported {
+                what: "a safe launch on a device without concurrent managed access (use Stream::start, and hold no host slice of managed memory)",
+            });
+        }
+        let module = Module::load(backend, image, &image.abi)?;
+        modules.push(module.clone());
+        Ok(module)
     }
 
     pub(crate) fn come_after(&self, uses: &Uses) -> Result<()> {

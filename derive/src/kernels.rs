@@ -7,8 +7,10 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, LitStr, Path, Result, Type, Visibility};
 
+use self::elements::{Parameter, Role};
 use crate::layout::unraw;
 
+mod elements;
 mod parse;
 
 struct Kernels {
@@ -42,17 +44,28 @@ enum Form {
     Each { rings: Rings, state: Option<(Ident, Type)>, input: (Ident, Type), output: (Ident, Type), body: Group },
     /// `persistent fn step(Particle) -> Particle = HANDLER;`
     Handler { rings: Rings, input: Type, output: Type, handler: TokenStream },
-    /// `persistent fn count(data: DevicePointer<u8>, length: u64) = FUNCTION;`
+    /// `unsafe persistent fn count(data: DevicePointer<u8>, length: u64) = FUNCTION;`
     Launched { arguments: Vec<(Ident, Type)>, function: TokenStream },
-    /// `grid fn scale(data: DevicePointer<f32>, length: u64) = FUNCTION;`
+    /// `unsafe grid fn scale(data: DevicePointer<f32>, length: u64) = FUNCTION;`
     Grid { arguments: Vec<(Ident, Type)>, function: TokenStream },
+    /// `grid fn saxpy(x: &f32, y: &mut f32, a: f32) { .. }`
+    Elements { parameters: Vec<Parameter>, body: Group },
+}
+
+struct Expanded {
+    items: TokenStream,
+    /// Its entry in the image.
+    entry: TokenStream,
+    /// Its host form.
+    host: TokenStream,
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Kernels { path, layouts, abi, ptx, list } = syn::parse2(input)?;
     let path = path.map_or(quote!(::ringmem_kernels), |path| path.to_token_stream());
     let conditions = list.iter().map(Kernel::condition).collect::<Result<Vec<_>>>()?;
-    let messages = Messages::of(list.iter().zip(&conditions));
+    let messages = Types::of(list.iter().zip(&conditions), Form::messages);
+    let elements = Types::of(list.iter().zip(&conditions), Form::elements);
     if let Some(file) = &ptx {
         checked_in(file)?;
     }
@@ -66,21 +79,39 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             let set = messages.set(&layouts, &path);
             let own = quote! {
                 /// The layouts that the host and these kernels share.
-                pub const ABI: #path::__layouts::Abi = #path::__layouts::Abi::of(#path::__layouts::layout_set!(#path::__layouts::LAYOUTS, #set;));
+                pub const ABI: #path::__layouts::Abi = #path::__layouts::__private::with_kernels(
+                    #path::__layouts::Abi::of(#path::__layouts::layout_set!(#path::__layouts::LAYOUTS, #set, __RINGMEM_ELEMENTS;)),
+                    __RINGMEM_SIGNATURES,
+                );
             };
             (quote!(ABI), Some(own))
         }
     };
     let (mut items, mut entries, mut hosts) = (TokenStream::new(), TokenStream::new(), Vec::new());
     for (index, kernel) in list.iter().enumerate() {
-        let (item, value, host) = kernel.expand(&path, &abi, &messages);
+        let (only_if, position) = (only_if(&conditions[index]), position(&path, &conditions[..index]));
+        let Expanded { items: item, entry, host } = kernel.expand(&path, &abi, &messages, &quote!(__RINGMEM.1[#position]));
         items.extend(item);
-        let (only_if, index) = (only_if(&conditions[index]), position(&path, &conditions[..index]));
-        entries.extend(quote!(#only_if #value.entry(__RINGMEM.1[#index]),));
+        entries.extend(quote!(#only_if #entry,));
         hosts.push(quote!(#only_if #host));
     }
     let once = once_per_crate();
     let table = messages.table(&path, &hosts);
+    let signatures = list.iter().zip(&conditions).filter_map(|(kernel, condition)| {
+        let Form::Elements { parameters, .. } = &kernel.form else { return None };
+        let (only_if, text) = (only_if(condition), unraw(&kernel.name));
+        let typed = parameters.iter().map(|parameter| {
+            let (role, place) = (parameter.role as u64, elements.index_of(&path, &parameter.ty));
+            let ty = place.map_or(quote!(0), |place| quote!(__RINGMEM_ELEMENTS[#place].hash));
+            quote!((#role, #ty))
+        });
+        Some(quote!(#only_if (#text, &[#(#typed),*])))
+    });
+    let signatures = quote! {
+        #[doc(hidden)]
+        const __RINGMEM_SIGNATURES: &[#path::__layouts::__private::Signature] = &[#(#signatures),*];
+    };
+    let elements = elements.elements(&path);
     Ok(quote! {
         #own
 
@@ -96,6 +127,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         };
 
         #table
+        #elements
+        #signatures
         #items
         #once
 
@@ -153,30 +186,49 @@ fn position(path: &TokenStream, before: &[Option<TokenStream>]) -> TokenStream {
     quote!({ #always #(+ #path::__layouts::__private::core::cfg!(#some) as usize)* })
 }
 
-/// The types of messages, each with the condition of its kernels, or `None` if a kernel without a condition has it.
-struct Messages<'a> {
+/// The types of messages or elements, each with the condition of its kernels, or `None` if a kernel without a condition has it.
+struct Types<'a> {
     types: Vec<&'a Type>,
     conditions: Vec<Option<TokenStream>>,
 }
 
-impl<'a> Messages<'a> {
-    fn of(kernels: impl Iterator<Item = (&'a Kernel, &'a Option<TokenStream>)>) -> Self {
-        let mut messages = Self { types: Vec::new(), conditions: Vec::new() };
+impl<'a> Types<'a> {
+    fn of(kernels: impl Iterator<Item = (&'a Kernel, &'a Option<TokenStream>)>, of_form: fn(&'a Form) -> Vec<&'a Type>) -> Self {
+        let mut types = Self { types: Vec::new(), conditions: Vec::new() };
         for (kernel, condition) in kernels {
-            for ty in kernel.form.messages() {
-                match messages.types.iter().position(|listed| is_same(listed, ty)) {
+            for ty in of_form(&kernel.form) {
+                match types.types.iter().position(|listed| is_same(listed, ty)) {
                     Some(listed) => {
-                        let both = messages.conditions[listed].as_ref().zip(condition.as_ref()).map(|(a, b)| quote!(any(#a, #b)));
-                        messages.conditions[listed] = both;
+                        let both = types.conditions[listed].as_ref().zip(condition.as_ref()).map(|(a, b)| quote!(any(#a, #b)));
+                        types.conditions[listed] = both;
                     }
                     None => {
-                        messages.types.push(ty);
-                        messages.conditions.push(condition.clone());
+                        types.types.push(ty);
+                        types.conditions.push(condition.clone());
                     }
                 }
             }
         }
-        messages
+        types
+    }
+
+    /// The place of a listed type, if its condition holds.
+    fn index_of(&self, path: &TokenStream, ty: &Type) -> Option<TokenStream> {
+        let index = self.types.iter().position(|listed| is_same(listed, ty))?;
+        Some(position(path, &self.conditions[..index]))
+    }
+
+    /// The layouts of the elements in one body: there, a type that cannot be an element is one error.
+    fn elements(&self, path: &TokenStream) -> TokenStream {
+        let elements = self.types.iter().zip(&self.conditions).map(|(ty, condition)| {
+            let (path, only_if) = (crate::spanned(path, ty.span()), only_if(condition));
+            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::element::<#ty>())
+        });
+        let elements: Vec<_> = elements.collect();
+        quote! {
+            #[doc(hidden)]
+            const __RINGMEM_ELEMENTS: &[#path::__layouts::LayoutDescriptor] = &[#(#elements),*];
+        }
     }
 
     fn first(&self, ty: &'a Type) -> &'a Type {
@@ -232,7 +284,17 @@ impl Form {
     fn messages(&self) -> Vec<&Type> {
         match self {
             Self::Each { input: (_, input), output: (_, output), .. } | Self::Handler { input, output, .. } => vec![input, output],
-            Self::Launched { .. } | Self::Grid { .. } => Vec::new(),
+            Self::Launched { .. } | Self::Grid { .. } | Self::Elements { .. } => Vec::new(),
+        }
+    }
+
+    /// Types of elements and values.
+    fn elements(&self) -> Vec<&Type> {
+        match self {
+            Self::Elements { parameters, .. } => {
+                parameters.iter().filter(|parameter| parameter.role != Role::Index).map(|parameter| &parameter.ty).collect()
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -245,7 +307,7 @@ impl Kernel {
         Ok((!predicates.is_empty()).then(|| quote!(all(#(#predicates),*))))
     }
 
-    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream, TokenStream) {
+    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Types<'_>, run: &TokenStream) -> Expanded {
         let Self { conditions, attributes, visibility, name, form } = self;
         let text = unraw(name);
         let only_if = quote!(#(#conditions)*);
@@ -257,6 +319,21 @@ impl Kernel {
         // Hygienic: the user's expressions cannot meet them.
         let [machine, lanes, host, words, controls, epoch, idle_ns, batch] =
             ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
+        // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.
+        let once = format_ident!("__{text}_is_a_kernel", span = name.span());
+        let once = quote! {
+            #only_if
+            #[doc(hidden)]
+            mod #once {}
+        };
+        if let Form::Elements { parameters, body } = form {
+            let declared = parameters.iter().map(Parameter::declared);
+            let names: Vec<&Ident> = parameters.iter().map(|parameter| &parameter.name).collect();
+            let function = self.function(&called, &quote!(#(#declared),*), &quote!(#(#names),*), body);
+            let mut expanded = elements::expand(self, parameters, path, &called, run);
+            expanded.items.extend([function, once]);
+            return expanded;
+        }
         let kernel = quote!(#path::__layouts::kernel);
         let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
 
@@ -266,6 +343,7 @@ impl Kernel {
             Form::Handler { handler: expression, .. }
             | Form::Launched { function: expression, .. }
             | Form::Grid { function: expression, .. } => expression.clone(),
+            Form::Elements { .. } => TokenStream::new(),
         };
         let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
         let (own, call) = match form {
@@ -290,6 +368,7 @@ impl Kernel {
                 let names = arguments.iter().map(|(name, _)| name);
                 (arguments.clone(), quote_spanned!(function.span()=> #given(#machine, #lanes, #(#names),*)))
             }
+            Form::Elements { .. } => (Vec::new(), TokenStream::new()),
         };
         let asserted = own.iter().map(|(_, ty)| {
             let path = crate::spanned(path, ty.span());
@@ -309,30 +388,13 @@ impl Kernel {
         let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
         let value = quote!(<#untyped>::new(#text));
 
-        let mut items = TokenStream::new();
+        let mut items = once;
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
-                let parameters = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
-                let parameters = quote!(#(#parameters)* #taken: &#input, #given: &mut #output);
-                let mut body = body.to_token_stream();
-                if deprecated.is_some() {
-                    let others =
-                        attributes.iter().filter(|attribute| !["deprecated", "doc"].iter().any(|name| attribute.path().is_ident(name)));
-                    items = quote! {
-                        #only_if
-                        #(#others)*
-                        #[inline(always)]
-                        fn #called(#parameters) #body
-                    };
-                    let state = state.iter().map(|(name, _)| quote!(#name,));
-                    body = quote!({ #called(#(#state)* #taken, #given) });
-                }
-                items.extend(quote! {
-                    #only_if
-                    #(#attributes)*
-                    #[inline(always)]
-                    #visibility fn #name(#parameters) #body
-                });
+                let declared = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
+                let declared = quote!(#(#declared)* #taken: &#input, #given: &mut #output);
+                let state = state.iter().map(|(name, _)| quote!(#name,));
+                items.extend(self.function(&called, &declared, &quote!(#(#state)* #taken, #given), body));
                 let link = format!("The kernel [`{text}`](fn@{name}).");
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);
                 (quote!(#[doc = #link] #deprecated), ty, value)
@@ -341,7 +403,7 @@ impl Kernel {
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);
                 (quote!(#(#attributes)*), ty, value)
             }
-            Form::Launched { .. } | Form::Grid { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
+            Form::Launched { .. } | Form::Grid { .. } | Form::Elements { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
         };
         items.extend(quote! {
             #only_if
@@ -370,7 +432,31 @@ impl Kernel {
                 unsafe { #call }
             }
         };
-        (items, value, host)
+        Expanded { items, entry: quote!(#value.entry(#run)), host }
+    }
+
+    /// The user's function. If it is deprecated, the kernel calls another one with its body, without a warning.
+    fn function(&self, called: &Ident, declared: &TokenStream, names: &TokenStream, body: &Group) -> TokenStream {
+        let Self { conditions, attributes, visibility, name, .. } = self;
+        let only_if = quote!(#(#conditions)*);
+        let (mut body, mut itself) = (body.to_token_stream(), None);
+        if called != name {
+            let others = attributes.iter().filter(|attribute| !["deprecated", "doc"].iter().any(|name| attribute.path().is_ident(name)));
+            itself = Some(quote! {
+                #only_if
+                #(#others)*
+                #[inline(always)]
+                fn #called(#declared) #body
+            });
+            body = quote!({ #called(#names) });
+        }
+        quote! {
+            #itself
+            #only_if
+            #(#attributes)*
+            #[inline(always)]
+            #visibility fn #name(#declared) #body
+        }
     }
 }
 
@@ -401,8 +487,9 @@ mod tests {
             #[deprecated]
             pub persistent fn old(now: &A, then: &mut A) {}
             persistent fn handler(A) -> B = Handler;
-            persistent fn launched(data: DevicePointer<u8>) = launched;
-            grid fn ends(count: u64) = ends;
+            unsafe persistent fn launched(data: DevicePointer<u8>) = launched;
+            unsafe grid fn ends(count: u64) = ends;
+            grid fn each(at: Index, x: &f32, all: &[B], y: &mut A, a: S) {}
         });
         expanded.unwrap().to_string()
     }
@@ -428,7 +515,7 @@ mod tests {
             .map(|head| syn::parse_str(&format!("persistent fn {head} {{}}")).unwrap())
             .into();
         let conditions = [condition("x"), None, condition("y")];
-        let messages = Messages::of(kernels.iter().zip(&conditions));
+        let messages = Types::of(kernels.iter().zip(&conditions), Form::messages);
         assert_eq!(messages.types.len(), 3);
         assert!(messages.conditions[0].is_none() && messages.conditions[1].is_none());
         assert_eq!(messages.conditions[2].as_ref().unwrap().to_string(), "y");

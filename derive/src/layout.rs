@@ -70,6 +70,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
         described.extend(quote!(#ident #named [#ty] #writer;));
     }
 
+    let kind = options.message.as_ref().map_or_else(|| quote!(0), ToTokens::to_token_stream);
     let message = options.message.as_ref().map(|kind| {
         let here = crate::spanned(path, kind.span());
         checks.extend(quote_spanned!(kind.span()=> #here::__private::number_of_message(#text, #kind);));
@@ -88,7 +89,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
             #whole
         };
 
-        #path::__shared_layout! { [#lints] #name #text; #described }
+        #path::__shared_layout! { [#lints] #name #text #kind; #described }
         #message
     })
 }

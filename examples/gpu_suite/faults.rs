@@ -81,8 +81,15 @@ fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let error = error_of("a kernel that there is not", unsafe { stream.launch(&module, "nobody", &[]) }.map(drop))?;
     demand(matches!(error, Error::NotFound { what: "kernel", .. }), || error.to_string())?;
     for groups in [0, u32::MAX] {
-        let launch =
-            Launch { module: backend.load(&IMAGE, &ABI)?, name: "increment", arguments: &[0, 0], groups, stays: false, operands: &[] };
+        let launch = Launch {
+            module: backend.load(&IMAGE, &ABI)?,
+            name: "increment",
+            arguments: &[0, 0],
+            groups,
+            stays: false,
+            operands: &[],
+            elements: None,
+        };
         // SAFETY: refused: too many groups.
         let error = error_of("so many groups", unsafe { backend.launch(&launch, stream.id()) })?;
         demand(matches!(error, Error::Size { least: 1, .. }), || error.to_string())?;

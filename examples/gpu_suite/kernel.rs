@@ -10,8 +10,8 @@ use ringmem::control::{Command, Fault, State};
 use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
-use ringmem_kernels::grid::VECTOR_ADD;
-use ringmem_kernels::{ABI, IMAGE};
+use ringmem_kernels::grid::{SAXPY, SMOOTH, VECTOR_ADD};
+use ringmem_kernels::{ABI, IMAGE, Index, saxpy, smooth};
 
 use crate::Scale;
 use crate::child::Child;
@@ -52,6 +52,15 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("many groups of one launch", || groups(backend));
     report.fact("many groups of one launch beside a running kernel", || groups_beside(backend));
+    report.fact("kernels over buffers", || over_buffers(backend, scale.bytes / 4));
+    report.fact("kernels over buffers beside a running kernel", || {
+        let mut channel = open(backend, &options("echo"))?;
+        exchange(&mut channel, 0, 100)?;
+        let facts = over_buffers(backend, 10_000)?;
+        exchange(&mut channel, 100, 100)?;
+        ended(channel, 200)?;
+        Ok(facts)
+    });
     report.fact("paused and told to go on", || paused(backend));
     report.fact("memory comes and goes under a running kernel", || allocating(under));
     report.fact("ended by its deadline, then another epoch on the same rings", || deadline(backend));
@@ -176,6 +185,38 @@ fn groups_beside(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     exchange(&mut channel, 100, 100)?;
     ended(channel, 200)?;
     Ok(facts)
+}
+
+/// Compares kernels with their functions, for some shapes of a launch; then times one over more elements than a launch has threads.
+fn over_buffers(backend: &Arc<CudaBackend>, most: usize) -> Result<String, Failure> {
+    let stream = Stream::new(backend, 0)?;
+    for len in [1, 63, 1025, 100_003.min(most)] {
+        let x: Vec<f32> = (0..len).map(|i| (i % 97) as f32).collect();
+        let inputs = Buffer::from_slice(Device::new(backend, 0), &x)?;
+        let mut outputs = Buffer::from_slice(Device::new(backend, 0), &vec![3.0_f32; len])?;
+        for (threads, blocks) in [(0, 0), (64, 1), (96, 3), (1024, 200)] {
+            let shape = || format!("{len} elements, {threads} threads, {blocks} blocks: not what the function gives");
+            outputs.fill(3.0)?;
+            stream.run(SAXPY.threads(threads).blocks(blocks), (&inputs, &mut outputs, 0.5))?;
+            let mut expected = vec![3.0; len];
+            expected.iter_mut().zip(&x).for_each(|(y, x)| saxpy(x, y, 0.5));
+            demand(outputs.to_vec()? == expected, shape)?;
+            stream.run(SMOOTH.threads(threads).blocks(blocks), (&inputs, &mut outputs))?;
+            expected.iter_mut().enumerate().for_each(|(at, y)| smooth(Index::new(at, len), &x, y));
+            demand(outputs.to_vec()? == expected, shape)?;
+        }
+    }
+    let mut x = GpuBuffer::<f32>::new(Device::new(backend, 0), most)?;
+    let mut y = GpuBuffer::<f32>::new(Device::new(backend, 0), most)?;
+    x.fill(1.0)?;
+    y.fill(0.0)?;
+    let begun = Instant::now();
+    for _ in 0..10 {
+        stream.run(SAXPY, (&x, &mut y, 1.0))?;
+    }
+    let rate = 10.0 * 12.0 * most as f64 / begun.elapsed().as_secs_f64() / 1e9;
+    demand(y.to_vec()?.iter().all(|&y| y == 10.0), || "not every element was added to ten times".to_owned())?;
+    Ok(format!("{most} elements, read twice and written once, with the launch and the wait: {rate:.1} GB/s"))
 }
 
 fn paused(backend: &Arc<CudaBackend>) -> Result<String, Failure> {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds out what this machine's GPU does, in two runs: `./run.sh [OUT]`, then `./run.sh --rest [OUT]`. The first ends within 200 seconds and has what
-# the rest depends on and the figures that matter most; the second ends within 420 seconds.
+# the rest depends on and the figures that matter most; the second ends within 480 seconds.
 #
 # OUT (./out if none is named) gets three files: results.json, table.txt and logs.tgz with NAME.json (one object per line) and NAME.log of each part.
 # A part has a time limit and a process group of its own, which is killed at the end of the part; the driver then ends its kernels. A part that fails or
@@ -20,7 +20,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
-# With four seconds to end each and to read the clocks: less than 200 and 420 seconds.
+# With four seconds to end each and to read the clocks: less than 200 and 480 seconds.
 first='probe 10
 light 30
 twin 35
@@ -34,6 +34,7 @@ bench-rest 55
 launches 25
 product 15
 pools 40
+torch 60
 soak 45
 memcheck 25
 synccheck 15
@@ -147,6 +148,16 @@ pools() {
     exec "$program" "$here/pools.py"
 }
 
+torch() {
+    need_python
+    need_gpu
+    [ -f "$here/libringmem_capi.so" ] || skip 'no libringmem_capi.so in the bundle'
+    if [ -n "$quick" ]; then export RINGMEM_BUNDLE_QUICK=1; fi
+    "$program" "$here/torch_allocators.py" "$here/libringmem_capi.so" || exit $?
+    [ -n "$quick" ] || exec "$program" "$here/torch_tensors.py" "$here/libringmem_capi.so"
+    exit 0
+}
+
 # What a part does, in a process that has a limit of time.
 body() {
     case $1 in
@@ -171,6 +182,7 @@ body() {
     twin) twin rings ;;
     launches | product) twin "$1" ;;
     pools) pools ;;
+    torch) torch ;;
     waits) waits ;;
     esac
 }
@@ -333,7 +345,7 @@ if includes twin launches product && [ -n "$(find_tool nvcc)" ]; then
     timeout 100 /bin/sh "$here/run.sh" --body compile "$out" > "$work/logs/nvcc.log" 2>&1 < /dev/null &
     beside="$beside $!"
 fi
-if includes pools && command -v python3 > /dev/null; then
+if includes pools torch && command -v python3 > /dev/null; then
     timeout 100 python3 -c 'import torch, cupy' > /dev/null 2>&1 < /dev/null &
     beside="$beside $!"
 fi

@@ -82,6 +82,21 @@ unsafe extern "C" {
 const ALL: u32 = u32::MAX;
 const CLAMP: u32 = 31;
 
+/// Returns this thread's number, and the number of threads of the launch.
+#[inline(always)]
+#[must_use]
+pub fn thread() -> [u32; 2] {
+    let (thread, threads, group, groups): (u32, u32, u32, u32);
+    // SAFETY: reads special registers.
+    unsafe {
+        asm!("mov.u32 {}, %tid.x;", out(reg32) thread, options(pure, nomem, nostack));
+        asm!("mov.u32 {}, %ntid.x;", out(reg32) threads, options(pure, nomem, nostack));
+        asm!("mov.u32 {}, %ctaid.x;", out(reg32) group, options(pure, nomem, nostack));
+        asm!("mov.u32 {}, %nctaid.x;", out(reg32) groups, options(pure, nomem, nostack));
+    }
+    [group.wrapping_mul(threads).wrapping_add(thread), groups.wrapping_mul(threads)]
+}
+
 /// The 32 lanes of a warp.
 pub struct Warp;
 
@@ -245,9 +260,17 @@ mod rustc {
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// The warp notices the exit at its next ballot.
+    /// In a persistent kernel, the warp notices the exit at its next ballot, and the host the state. A kernel over buffers, whose blocks have several warps,
+    /// has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        let threads: u32;
+        // SAFETY: reads a special register.
+        unsafe { asm!("mov.u32 {}, %ntid.x;", out(reg32) threads, options(pure, nomem, nostack)) };
+        if threads > <super::Warp as crate::Lanes>::WIDTH {
+            // SAFETY: ends the launch.
+            unsafe { asm!("trap;", "exit;", options(noreturn, nostack)) }
+        }
         let [place, epoch, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
         if place != 0 && owner == block_number(group()) {
             // SAFETY: a kernel of this block, which still runs, remembered it.

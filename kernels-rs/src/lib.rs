@@ -1,7 +1,7 @@
-//! Persistent ring kernels in Rust, for GPUs and for host threads.
+//! Kernels in Rust, for GPUs and for host threads: over buffers, or persistent, between rings.
 //!
-//! [`kernels!`] declares kernels: a function of a message and an answer, a [`Handler`] of whole batches, or a function with arguments. Each
-//! is compiled for the host and, by `ringmem-ptx-builder`, to PTX. `ringmem::channel` launches them.
+//! [`kernels!`] declares kernels: a function of elements of buffers; a function of a message and an answer, or a [`Handler`] of whole batches; or a function
+//! with arguments. Each is compiled for the host and, by `ringmem-ptx-builder`, to PTX. `ringmem::stream` launches the first, `ringmem::channel` the others.
 //!
 //! ```
 //! use ringmem_kernels::{SharedLayout, kernels};
@@ -33,9 +33,10 @@
 //!
 //! # The kernels of this crate
 //!
-//! [`IMAGE`] has them as PTX (of `cargo xtask ptx`, checked in) and as host functions. Each argument has 64 bits. A persistent kernel takes
+//! [`IMAGE`] has them as PTX (of `cargo xtask ptx`, checked in) and as host functions. A persistent kernel takes
 //! the first control block, the epoch, idle nanoseconds and most messages per batch, then the arguments of its function in this crate;
-//! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`].
+//! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`]. Each argument has 64 bits. [`SAXPY`] and
+//! [`SMOOTH`] are kernels over buffers, which `Stream::run` launches.
 //!
 //! Block `b` of a persistent kernel, one warp, serves control block `b` of an array.
 //!
@@ -71,6 +72,8 @@ pub mod checks;
 #[cfg(target_os = "cuda")]
 pub mod device;
 pub mod echo;
+#[doc(hidden)]
+pub mod elements;
 pub mod grid;
 pub mod histogram;
 #[cfg(not(target_os = "cuda"))]
@@ -94,6 +97,7 @@ pub use persistent::{
 
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::elements;
     pub use crate::persistent::run::{each, fold, typed};
 }
 
@@ -104,6 +108,8 @@ pub use ringmem_layouts as __layouts;
 pub use ringmem_layouts as layouts;
 #[doc(no_inline)]
 pub use ringmem_layouts::Machine;
+#[doc(no_inline)]
+pub use ringmem_layouts::grid::Index;
 #[doc(no_inline)]
 pub use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::ring::aggregate::Aggregate;

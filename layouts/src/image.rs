@@ -23,7 +23,7 @@ use crate::{LayoutDescriptor, set_hash};
 pub struct Abi {
     /// The layouts, in any order.
     pub layouts: &'static [LayoutDescriptor],
-    /// The [`set_hash`] of the layouts.
+    /// The [`set_hash`] of the layouts; that of `kernels!` covers the parameters of kernels over buffers, too.
     pub hash: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Image {
 pub struct Entry {
     /// The kernel's name in the PTX.
     pub name: &'static str,
-    /// Number of arguments, 64-bit integers or device addresses.
+    /// Number of arguments in words: integers, device addresses, and values of kernels over buffers.
     pub arguments: usize,
     /// The kernel.
     ///

@@ -35,6 +35,13 @@ pub struct Capabilities {
     pub peers: Vec<u32>,
 }
 
+impl Capabilities {
+    /// Returns true if a host slice of managed memory is undefined behaviour while a kernel runs. No type excludes one, so then only `unsafe` functions launch.
+    pub(crate) const fn excludes_host_slices(&self) -> bool {
+        self.unified && !self.concurrent_managed_access
+    }
+}
+
 /// A device's memory, in bytes.
 ///
 /// ```

@@ -41,7 +41,7 @@ pub use block::{Block, DeviceAddress, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
 pub use fill::Fill;
 pub(crate) use operation::entry;
-pub use operation::{Address, Copy, Launch, ModuleId, Operand, Prefetch};
+pub use operation::{Address, Copy, Elements, Launch, ModuleId, Operand, Prefetch};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 

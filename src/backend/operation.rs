@@ -171,7 +171,7 @@ pub struct Operand {
 /// let (stream, module) = (Stream::new(&backend, 0)?, backend.load(&ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?);
 /// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// let arguments = &[bytes.device_address().expect("it has bytes").get(), 3];
-/// let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[] };
+/// let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[], elements: None };
 /// // SAFETY: `increment` uses the three bytes of the buffer, which outlives the launch.
 /// let ticket = unsafe { backend.launch(&launch, stream.id()) }?;
 /// backend.wait(ticket, None)?;
@@ -186,12 +186,43 @@ pub struct Launch<'a> {
     pub name: &'a str,
     /// Integers and device addresses.
     pub arguments: &'a [u64],
-    /// Number of blocks, at least 1.
+    /// Number of blocks of a warp each, at least 1.
     pub groups: u32,
     /// Persistent: resident until the host requests its exit.
     pub stays: bool,
     /// Accessed memory, perhaps incomplete; [tainted](super::Taints) memory is refused. A failed launch taints written ones.
     pub operands: &'a [Operand],
+    /// Calls the kernel for elements: blocks and threads follow from their number, and `groups` is not used.
+    pub elements: Option<Elements<'a>>,
+}
+
+/// The elements of a launch over buffers. See [`grid`](crate::grid).
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<'a> {
+    /// Number of elements.
+    pub count: u64,
+    /// Threads of a block, a multiple of 32 from 64 to 1024; 0 for as many as give the highest occupancy.
+    pub threads: u32,
+    /// Number of blocks; 0 for as many as run at once, if there are enough elements.
+    pub blocks: u32,
+    /// Words of each parameter of the kernel; their sum is the number of `arguments`.
+    pub words: &'a [u8],
+}
+
+impl Elements<'_> {
+    /// Threads of a block at least: more than a warp, by which the device code tells these kernels from others.
+    pub(crate) const LEAST_THREADS: u32 = 64;
+    /// Threads of a block at most, on every device.
+    pub(crate) const MOST_THREADS: u32 = 1024;
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { threads, .. } = *self;
+        if threads > 0 && !((Self::LEAST_THREADS..=Self::MOST_THREADS).contains(&threads) && threads.is_multiple_of(32)) {
+            let [asked, least, most] = [threads, Self::LEAST_THREADS, Self::MOST_THREADS].map(u64::from);
+            return Err(Error::Size { what: "threads of a block, in multiples of 32", asked, least, most });
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn names(entries: &[Entry]) -> Box<[&'static str]> {

@@ -125,9 +125,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
                 },
             });
         }
-        // No type excludes a host slice of managed memory: undefined behaviour while the kernel runs.
-        let capabilities = backend.capabilities(device)?;
-        if capabilities.unified && !capabilities.concurrent_managed_access {
+        if backend.capabilities(device)?.excludes_host_slices() {
             return Err(Error::Unsupported {
                 what: "Channel::open on a device without concurrent managed access (use Channel::open_raw, and hold no host slice of managed memory)",
             });

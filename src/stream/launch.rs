@@ -72,7 +72,7 @@ impl Stream {
         stays: bool,
     ) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
-        let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
+        let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[], elements: None };
         // SAFETY: the caller makes the promises of `Stream::launch`, which the backend requires until the kernel has ended.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         event!(debug, stream = ticket.stream.get(), kernel = name, groups, stays, "launch queued");
@@ -191,7 +191,8 @@ impl Stream {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
-            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
+            let launch =
+                Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on, elements: None };
             // SAFETY: the caller promises that the arguments are the kernel's, which accesses only the operands and ends by itself; the
             // launch owns the operands, after their uses, until the kernel has ended.
             let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;

@@ -57,6 +57,12 @@ impl Module {
         &self.shared.backend
     }
 
+    /// Addresses identify an image only where they are equal: a constant has one per use.
+    pub(super) fn is_of(&self, image: &Image) -> bool {
+        let own = &self.shared.image;
+        core::ptr::eq(own.ptx, image.ptx) && core::ptr::eq(own.host, image.host) && own.abi.hash == image.abi.hash
+    }
+
     pub(super) fn id(&self) -> ModuleId {
         self.shared.id
     }

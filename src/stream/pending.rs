@@ -171,7 +171,36 @@ pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}
 impl<T, M: Memory> Queued for Buffer<T, M> {}
-impl<A: Queued, B: Queued> Queued for (A, B) {}
+
+/// Implements both traits for tuples.
+macro_rules! tuples {
+    ($(($($operand:ident $place:tt),+))+) => {$(
+        impl<$($operand: Queued),+> Queued for ($($operand,)+) {}
+        impl<$($operand: sealed::Settle),+> sealed::Settle for ($($operand,)+) {
+            fn settled(&mut self, ticket: Ticket) {
+                $(self.$place.settled(ticket);)+
+            }
+            fn used(&mut self, ticket: Ticket) {
+                $(self.$place.used(ticket);)+
+            }
+        }
+    )+};
+}
+
+tuples! {
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11)
+}
 
 pub(crate) mod sealed {
     use super::{Buffer, Memory, Ticket};
@@ -191,16 +220,6 @@ pub(crate) mod sealed {
         }
         fn used(&mut self, ticket: Ticket) {
             Buffer::used(self, ticket);
-        }
-    }
-    impl<A: Settle, B: Settle> Settle for (A, B) {
-        fn settled(&mut self, ticket: Ticket) {
-            self.0.settled(ticket);
-            self.1.settled(ticket);
-        }
-        fn used(&mut self, ticket: Ticket) {
-            self.0.used(ticket);
-            self.1.used(ticket);
         }
     }
 }

@@ -4,8 +4,10 @@
 mod address_ranges;
 mod channel;
 mod conformance;
+mod dlpack;
 mod exits;
 mod faults;
+mod grid;
 mod held;
 mod interop;
 mod launches;

@@ -247,6 +247,7 @@ lacking! {
             groups: 2,
             stays: false,
             operands: &[],
+            elements: None,
         };
         // SAFETY: no byte is touched.
         let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("as many as fit");

@@ -20,7 +20,7 @@ const MOST: u64 = 64;
 fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
-    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[] };
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[], elements: None };
     // SAFETY: two atomic words that outlive the kernel.
     unsafe { backend.launch(&launch, stream.id()) }
 }

@@ -10,8 +10,11 @@ use libloading::Library;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem_driver_double::libraries;
 
+#[path = "../programs/process.rs"]
+mod process;
+pub use process::{LIMIT, ended};
+
 const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
-pub const LIMIT: Duration = Duration::from_secs(120);
 const SETTLING: Duration = Duration::from_secs(10);
 
 pub struct Alone {
@@ -48,16 +51,7 @@ impl Alone {
             .env("RINGMEM_DOUBLE_LEAKS", "1")
             .env_remove("RINGMEM_VISIBILITY");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
-        let begun = Instant::now();
-        while child.try_wait().expect("a child").is_none() {
-            if begun.elapsed() > LIMIT {
-                child.kill().expect("a child");
-                panic!("{}: not done in time\n{}", self.name, String::from_utf8_lossy(&child.wait_with_output().expect("a child").stderr));
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        child.wait_with_output().expect("a child")
+        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child"))
     }
 }
 

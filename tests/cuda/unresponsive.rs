@@ -1,5 +1,9 @@
 //! A driver that stops reporting completion: possibly used memory stays allocated.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
+
 use ringmem::backend::{Address, Backend, Copy};
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
@@ -7,9 +11,10 @@ use ringmem::mirror::MirroredBuffer;
 use ringmem::peer::{Peers, Strategy};
 use ringmem::stream::Stream;
 use ringmem::{Error, Rejected};
+use ringmem_kernels::grid::SAXPY;
 
 use crate::held::Held;
-use crate::rig::{self, Double, alone};
+use crate::rig::{self, Double, alone, eventually};
 
 const OFTEN: u64 = 5000;
 
@@ -40,6 +45,32 @@ alone! {
         drop(held);
         filled.settle().expect("the driver says so");
         assert_eq!(filled.as_slice().expect("nothing is queued"), [7; 100]);
+    }
+
+    fn run_returns_after_its_kernel_although_a_wait_has_failed() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let x = Buffer::<f32, _>::from_slice(Device::new(&backend, 0), &[1.0; 100]).expect("room");
+        let mut y = Buffer::<f32, _>::from_slice(Device::new(&backend, 0), &[0.0; 100]).expect("room");
+        stream.run(SAXPY, (&x, &mut y, 1.0)).expect("the image is loaded");
+        let held = Held::on(&stream);
+        silence(&double);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                let outcome = stream.run(SAXPY, (&x, &mut y, 1.0));
+                is_over.store(true, Release);
+                assert!(outcome.as_ref().is_err_and(is_silence), "{outcome:?}");
+            });
+            // Each failed wait is some ten queries, and others follow it until the kernel has ended.
+            let queries = || double.calls("cuEventQuery") + double.calls("cuStreamQuery");
+            eventually("the launch is waited for", || double.calls("cuLaunchKernel") == 1 && queries() > 2000);
+            assert!(!is_over.load(Acquire), "the kernel is behind another");
+            double.reset();
+            drop(held);
+            run.join().expect("no panic");
+        });
+        assert_eq!(y.to_vec().expect("a copy"), [2.0; 100]);
     }
 
     fn a_buffer_returned_by_a_failed_wait_lists_its_operation() {

@@ -97,9 +97,9 @@ kernels! {
 
     persistent fn total(Number) -> Sum = Total(Sum { count: 0, total: 0 });
 
-    persistent fn offset(offset: u64) = serve_offset;
+    unsafe persistent fn offset(offset: u64) = serve_offset;
 
-    grid fn scale(data: DevicePointer<f32>, count: u64, by: u64) = scale_all;
+    unsafe grid fn scale(data: DevicePointer<f32>, count: u64, by: u64) = scale_all;
 }
 
 fn backend() -> Arc<HostBackend> {

@@ -61,7 +61,7 @@ pub mod names {
 
         #[cfg(any())]
         #[cfg(any())]
-        pub grid fn absent_too(words: Missing) = missing;
+        pub unsafe grid fn absent_too(words: Missing) = missing;
 
         /// A kernel that a newer one replaces.
         #[deprecated = "use r#move"]
@@ -69,6 +69,15 @@ pub mod names {
             *state += now.value;
             then.value = *state;
         }
+
+        /// Names of the expansion, and keywords.
+        #[deprecated = "use r#move"]
+        pub grid fn r#loop(at: ::ringmem_kernels::Index, r#count: &u32, host: &[Number], r#arguments: &mut u64, words: f32, r#enum: [u8; 3]) {
+            *r#arguments = at.len() as u64 + host.len() as u64 + *count as u64 + words as u64 + r#enum[0] as u64;
+        }
+
+        #[cfg(any())]
+        pub grid fn absent_three(missing: &mut Missing) {}
 
         #[cfg(all())]
         pub flagged fn present(now: &u32, then: &mut Number) {
@@ -78,8 +87,8 @@ pub mod names {
 
     /// The image has the kernels that are compiled, in their order.
     const _: () = {
-        ::core::assert!(IMAGE.host.len() == 4 && MOVE.name().len() == 4 && TYPE.name().len() == 4 && PRESENT.name().len() == 7);
-        ::core::assert!(IMAGE.host[1].name.as_bytes()[0] == b't' && IMAGE.host[3].name.as_bytes()[0] == b'p');
+        ::core::assert!(IMAGE.host.len() == 5 && MOVE.name().len() == 4 && TYPE.name().len() == 4 && PRESENT.name().len() == 7);
+        ::core::assert!(IMAGE.host[1].name.as_bytes()[0] == b't' && IMAGE.host[3].name.as_bytes()[0] == b'l' && IMAGE.host[4].name.as_bytes()[0] == b'p');
     };
 }
 

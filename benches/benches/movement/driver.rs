@@ -170,8 +170,15 @@ fn bare_fill(times: u64) -> f64 {
 
 fn launch(times: u64) -> f64 {
     let call = |rig: &'static Rig| {
-        let launch =
-            Launch { module: rig.module, name: "increment", arguments: &[address(&rig.device), 0], groups: 1, stays: false, operands: &[] };
+        let launch = Launch {
+            module: rig.module,
+            name: "increment",
+            arguments: &[address(&rig.device), 0],
+            groups: 1,
+            stays: false,
+            operands: &[],
+            elements: None,
+        };
         // SAFETY: no byte is accessed.
         unsafe { rig.backend.launch(&launch, rig.stream) }.expect("queued")
     };

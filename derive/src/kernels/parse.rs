@@ -8,8 +8,11 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Path, Result, Token, Type, braced, parenthesized, token};
 
-use super::{Form, Kernel, Kernels, Rings};
+use super::{Form, Kernel, Kernels, Parameter, Rings, Role};
 use crate::layout::unraw;
+
+/// As many as a tuple of the launch has.
+const PARAMETERS: usize = 12;
 
 mod keyword {
     syn::custom_keyword!(persistent);
@@ -65,6 +68,10 @@ impl Parse for Kernel {
         let (conditions, attributes) =
             input.call(Attribute::parse_outer)?.into_iter().partition(|attribute| attribute.path().is_ident("cfg"));
         let visibility = input.parse()?;
+        let is_unsafe = input.peek(Token![unsafe]);
+        if is_unsafe {
+            input.parse::<Token![unsafe]>()?;
+        }
         let rings = if input.peek(keyword::persistent) {
             input.parse::<keyword::persistent>()?;
             Some(Rings::Indexed)
@@ -111,9 +118,21 @@ impl Parse for Kernel {
                 return Err(Error::new(parentheses.span.join(), message));
             }
             Some(Rings::Indexed) => Form::Launched { arguments: arguments(&content)?, function: after_equals(input)? },
+            None if input.peek(token::Brace) || input.peek(Token![->]) => elements(&content, input, &name)?,
             None => Form::Grid { arguments: arguments(&content)?, function: after_equals(input)? },
         };
-        if matches!(form, Form::Each { .. }) && text == text.to_uppercase() {
+        match (&form, is_unsafe) {
+            (Form::Launched { .. } | Form::Grid { .. }, false) => {
+                let kind = if rings.is_some() { "persistent" } else { "grid" };
+                let message = format!("a kernel of an `unsafe fn` is declared `unsafe {kind} fn`: its launch is unsafe");
+                return Err(Error::new(name.span(), message));
+            }
+            (Form::Each { .. } | Form::Handler { .. } | Form::Elements { .. }, true) => {
+                return Err(Error::new(name.span(), "this kernel is safe to launch: remove `unsafe`"));
+            }
+            _ => {}
+        }
+        if matches!(form, Form::Each { .. } | Form::Elements { .. }) && text == text.to_uppercase() {
             return Err(Error::new(name.span(), format!("`{name}` is the name of the kernel's constant: name its function in lower case")));
         }
         Ok(Self { conditions, attributes, visibility, name, form })
@@ -183,11 +202,74 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     if input.peek(Token![->]) {
         return Err(input.error("a kernel returns nothing: it writes its answer to the parameter `&mut`"));
     }
+    Ok(Form::Each { rings, state, input: taken, output: given, body: body(input)? })
+}
+
+/// `grid fn saxpy(x: &f32, y: &mut f32, a: f32) { .. }`
+fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident) -> Result<Form> {
+    let mut parameters: Vec<Parameter> = Vec::new();
+    while !content.is_empty() {
+        let mutable = content.parse()?;
+        let name: Ident = content.parse()?;
+        content.parse::<Token![:]>()?;
+        let written: Type = content.parse()?;
+        let (role, ty) = match written.clone() {
+            Type::Reference(reference) => {
+                // With a longer one, safe code could keep a reference to memory that is freed after the launch.
+                if let Some(lifetime) = reference.lifetime.filter(|lifetime| lifetime.ident != "_") {
+                    return Err(Error::new(lifetime.span(), format!("`{name}` is borrowed for this call alone: remove `{lifetime}`")));
+                }
+                let (ty, span) = (*reference.elem, reference.and_token.span);
+                if is_index(&ty) {
+                    return Err(Error::new(span, format!("the place of the element is a value: `{name}: Index`")));
+                }
+                let role = match (&ty, reference.mutability) {
+                    (Type::Slice(_), Some(_)) => {
+                        let message = format!("a thread writes to its own element: take `{name}: &mut T`");
+                        return Err(Error::new(span, message));
+                    }
+                    (Type::Slice(_), None) => Role::All,
+                    (_, Some(_)) => Role::ElementMut,
+                    (_, None) => Role::Element,
+                };
+                (role, if let Type::Slice(slice) = ty { *slice.elem } else { ty })
+            }
+            ty if is_index(&ty) && parameters.is_empty() => (Role::Index, ty),
+            ty if is_index(&ty) => return Err(Error::new(ty.span(), "the place of the element is the first parameter: `at: Index`")),
+            ty => (Role::Scalar, ty),
+        };
+        parameters.push(Parameter { mutable, name, role, ty, written });
+        if !content.is_empty() {
+            content.parse::<Token![,]>()?;
+        }
+    }
+    if input.peek(Token![->]) {
+        return Err(input.error("a kernel returns nothing: it writes to its parameters `&mut T`"));
+    }
+    let has = |role| parameters.iter().any(|parameter| parameter.role == role);
+    if !has(Role::ElementMut) {
+        let message = format!("`{kernel}` writes nothing: a parameter `y: &mut T` is its output");
+        return Err(Error::new(kernel.span(), message));
+    }
+    if parameters.len() > PARAMETERS {
+        return Err(Error::new(
+            kernel.span(),
+            format!("a kernel over buffers has at most {PARAMETERS} parameters: put values into a struct"),
+        ));
+    }
+    Ok(Form::Elements { parameters, body: body(input)? })
+}
+
+fn is_index(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Index"))
+}
+
+fn body(input: ParseStream<'_>) -> Result<Group> {
     let body;
     let braces = braced!(body in input);
     let mut group = Group::new(proc_macro2::Delimiter::Brace, body.parse()?);
     group.set_span(braces.span.join());
-    Ok(Form::Each { rings, state, input: taken, output: given, body: group })
+    Ok(group)
 }
 
 fn arguments(content: ParseStream<'_>) -> Result<Vec<(Ident, Type)>> {

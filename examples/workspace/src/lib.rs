@@ -18,4 +18,9 @@ kernels! {
             then.position[axis] += now.velocity[axis];
         }
     }
+
+    /// Accelerates a particle downwards for a time, in seconds.
+    pub grid fn fall(particle: &mut Particle, seconds: f32) {
+        particle.velocity[2] -= 9.81 * seconds;
+    }
 }

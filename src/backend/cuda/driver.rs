@@ -355,6 +355,14 @@ functions! {
         fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
         fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize);
+        fn cuOccupancyMaxPotentialBlockSize(
+            blocks: *mut c_int,
+            threads: *mut c_int,
+            function: CUfunction,
+            shared_of: *const c_void,
+            shared: usize,
+            most: c_int,
+        );
         fn cuLaunchKernel(
             function: CUfunction,
             grid_x: c_uint,

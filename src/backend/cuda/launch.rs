@@ -26,6 +26,16 @@
 //! Checks come first (operands, stream, kernel, grid, then residency and local memory), and each returns an error with nothing queued. A persistent
 //! kernel holds the `Occupancy` lock from its check until it is listed: two kernels that fit alone may not fit together. If the driver's call fails, the
 //! reason is dropped and nothing is listed.
+//!
+//! # Blocks and threads
+//!
+//! | launch | blocks of | number of blocks | beside persistent kernels |
+//! |---|---|---|---|
+//! | of groups | one warp | the caller's | all must fit at once: they may wait for each other |
+//! | over elements ([`Elements`]) | several warps | as many as run at once, at most one thread an element | one must fit: they wait for nothing, and follow each other |
+//!
+//! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, blocks are
+//! halved until there are as many as multiprocessors, or until they have 64 threads.
 
 use core::cell::Cell;
 use core::cmp::Reverse;
@@ -40,6 +50,7 @@ use std::thread::LocalKey;
 use std::vec::Vec;
 
 use cudarc::driver::sys::{CUfunc_st, CUfunction, CUmod_st};
+use ringmem_layouts::grid::MOST_THREADS;
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
 
@@ -49,7 +60,7 @@ use super::driver::{Calls, Handle};
 use super::lookup::{Cached, CachedTable, ThreadCache};
 use super::occupancy::{Fit, Resident};
 use super::queue::{Length, Queue, State};
-use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
+use crate::backend::{Elements, Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
 /// Arguments of a launch without a heap allocation.
@@ -113,8 +124,45 @@ struct DeviceModule {
 #[derive(Clone, Copy)]
 struct Kernel {
     function: Handle<CUfunc_st>,
+    /// Of blocks of one warp.
     fit: Fit,
+    /// The threads of a block with the highest occupancy, and what fits of such blocks.
+    largest: (u32, Fit),
     local_bytes: u32,
+}
+
+struct Shape {
+    blocks: u32,
+    threads: u32,
+    fit: Fit,
+    /// Blocks that must fit at once: all, if they may wait for each other.
+    together: u32,
+}
+
+impl Kernel {
+    /// See "Blocks and threads" above.
+    fn shape(&self, groups: u32, elements: Option<&Elements<'_>>) -> Result<Shape> {
+        let Some(elements) = elements else {
+            self.fit.check(groups)?;
+            return Ok(Shape { blocks: groups, threads: WARP, fit: self.fit, together: groups });
+        };
+        elements.check()?;
+        let (most, fit) = self.largest;
+        let mut threads = if elements.threads > 0 { elements.threads } else { most };
+        while elements.threads == 0
+            && threads.is_multiple_of(2 * WARP)
+            && threads > Elements::LEAST_THREADS
+            && elements.count / u64::from(threads) < fit.processors.into()
+        {
+            threads /= 2;
+        }
+        let wanted = u32::try_from(elements.count.div_ceil(threads.max(1).into())).unwrap_or(u32::MAX);
+        let blocks = if elements.blocks > 0 { elements.blocks } else { wanted.clamp(1, fit.max_groups().max(1)) };
+        // The device numbers its threads with 32 bits.
+        let blocks = blocks.min(MOST_THREADS / threads.max(1));
+        // These blocks do not wait for each other.
+        Ok(Shape { blocks, threads, fit, together: 1 })
+    }
 }
 
 impl Inner {
@@ -141,18 +189,18 @@ impl Inner {
     ///
     /// As `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, stays, operands } = *launch;
+        let Launch { module, name, arguments, groups, stays, operands, elements } = *launch;
         operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.address, operand.bytes))?;
         let queue = self.stream(on)?;
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
-        kernel.fit.check(groups)?;
+        let Shape { blocks, threads, fit, together } = kernel.shape(groups, elements.as_ref())?;
         let bound = queue.device.bind()?;
         let (mut occupancy, mut reason, mut launching) = (None, None, None);
         let state = match if stays { None } else { self.launching.try_fast(&queue) } {
             Some(state) => state,
             None => {
                 let mut others = queue.device.occupancy.lock();
-                self.fits(&mut others, kernel.fit, groups, on)?;
+                self.fits(&mut others, fit, together, on)?;
                 if kernel.local_bytes > queue.device.local_bytes.load(Relaxed) && !others.is_empty() {
                     return Err(Error::Busy {
                         what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before the persistent kernel",
@@ -167,26 +215,33 @@ impl Inner {
             }
         };
         let number = queue.push_bound(&bound, state, None, Length::Kernel, None, |op| {
-            let place = |argument: &u64| (&raw const *argument).cast_mut().cast();
             let (mut few, mut many) = ([ptr::null_mut::<c_void>(); INLINE_ARGUMENTS], Vec::new());
             let places = if arguments.len() > INLINE_ARGUMENTS {
-                many.extend(arguments.iter().map(place));
-                many.as_mut_ptr()
+                many.resize(arguments.len(), ptr::null_mut());
+                many.as_mut_slice()
             } else {
-                few.iter_mut().zip(arguments).for_each(|(few, argument)| *few = place(argument));
-                few.as_mut_ptr()
+                few.as_mut_slice()
             };
+            // A parameter of several words is passed by the address of its first.
+            let words = elements.map_or(&[][..], |elements| elements.words);
+            let (mut words, mut rest) = (words.iter().map(|&words| usize::from(words)), arguments);
+            for place in &mut *places {
+                let Some((first, others)) = rest.split_first() else { break };
+                *place = (&raw const *first).cast_mut().cast();
+                rest = others.get(words.next().unwrap_or(1).saturating_sub(1)..).unwrap_or_default();
+            }
+            let places = places.as_mut_ptr();
             let (calls, function) = (queue.device.calls, kernel.function.0);
             op.call(|stream| {
                 // Whether a cooperative grid overlaps a persistent one is undocumented; only the latter needs it.
-                if stays && groups > 1 && queue.device.facts.cooperative {
-                    // SAFETY: the function is of a loaded module. `places` has a pointer for each argument, whose number `kernel` checked, and the driver
-                    // copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
-                    unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
+                if stays && blocks > 1 && queue.device.facts.cooperative {
+                    // SAFETY: the function is of a loaded module. `places` has a pointer for each parameter, to its words, whose number `kernel` checked, and
+                    // the driver copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
+                    unsafe { calls.cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places) }
                 } else {
-                    // SAFETY: the function is of a loaded module. `places` has a pointer for each argument, whose number `kernel` checked, and the driver
-                    // copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
-                    unsafe { calls.cuLaunchKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places, ptr::null_mut()) }
+                    // SAFETY: the function is of a loaded module. `places` has a pointer for each parameter, to its words, whose number `kernel` checked, and
+                    // the driver copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
+                    unsafe { calls.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, ptr::null_mut()) }
                 }
             })
         })?;
@@ -196,7 +251,7 @@ impl Inner {
         let ticket = Ticket { stream: on, number };
         drop(launching);
         if let (Some(occupancy), Some(reason)) = (&mut occupancy, reason) {
-            occupancy.push(Resident::new(ticket, kernel.fit, groups));
+            occupancy.push(Resident::new(ticket, fit, blocks));
             reason.keep();
         }
         self.counts.launches.fetch_add(1, Relaxed);
@@ -346,11 +401,18 @@ impl DeviceModule {
         let mut groups = 0;
         // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
         unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
-        let fit = Fit { per_processor: groups.try_into().unwrap_or(0), processors: device.facts.processors };
+        let processors = device.facts.processors;
+        let fit = Fit { per_processor: groups.try_into().unwrap_or(0), processors };
+        let (mut blocks, mut threads) = (0, 0);
+        // SAFETY: the function is of a loaded module, and needs no shared memory. The call writes two integers, to local variables.
+        unsafe { calls.cuOccupancyMaxPotentialBlockSize(&raw mut blocks, &raw mut threads, function, ptr::null(), 0, 0) }?;
+        let [blocks, threads] = [blocks, threads].map(|number| u32::try_from(number).unwrap_or(0));
+        let largest =
+            (threads.clamp(Elements::LEAST_THREADS, Elements::MOST_THREADS), Fit { per_processor: blocks / processors.max(1), processors });
         let mut local_bytes = 0;
         // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
         unsafe { calls.cuFuncGetAttribute(&raw mut local_bytes, LOCAL_SIZE, function) }?;
-        Ok(Kernel { function: Handle(function), fit, local_bytes: local_bytes.try_into().unwrap_or(0) })
+        Ok(Kernel { function: Handle(function), fit, largest, local_bytes: local_bytes.try_into().unwrap_or(0) })
     }
 
     fn unload(&self, calls: &Calls) {

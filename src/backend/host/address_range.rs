@@ -250,7 +250,8 @@ mod system {
     ///
     /// Two parts of one `reserve`, without overlap, whose bytes nothing uses.
     pub unsafe fn shift(from: NonNull<u8>, to: NonNull<u8>, len: usize) -> io::Result<()> {
-        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+        // By number: rustix has no name for it over libc, which the sanitizers need.
+        let flags = MremapFlags::MAYMOVE | MremapFlags::from_bits_retain(libc::MREMAP_DONTUNMAP as u32);
         // SAFETY: the caller promises two parts of one `reserve`: the target replaces a mapping of the caller's. With `DONTUNMAP`, the source stays mapped,
         // without memory.
         unsafe { mremap_fixed(from.as_ptr().cast(), len, len, flags, to.as_ptr().cast()) }?;

@@ -216,11 +216,18 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, operands, .. } = *launch;
+        let Launch { module, name, arguments, groups, operands, elements, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.inner.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = *entry(entries, name, arguments.len())?;
             let most = self.inner.resident_groups;
+            let groups = match elements {
+                Some(elements) => {
+                    elements.check()?;
+                    host_groups(elements.count).min(most)
+                }
+                None => groups,
+            };
             if groups == 0 || groups > most {
                 return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: most.into() });
             }
@@ -354,4 +361,11 @@ unsafe impl Backend for HostBackend {
             },
         )
     }
+}
+
+/// Returns the threads for so many elements: starting one takes as long as thousands of them.
+fn host_groups(count: u64) -> u32 {
+    const ELEMENTS: u64 = 1 << 16;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    (count / ELEMENTS).clamp(1, cores) as u32
 }

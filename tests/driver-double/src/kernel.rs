@@ -67,7 +67,7 @@ impl Launch {
                 let is_machine = matches!(program, Program::Ptx { .. });
                 let group = Group { driver, device, ticket, kernel: name, is_machine, index, groups };
                 let entry = match &program {
-                    Program::Host(entry) => entry,
+                    Program::Host { entry, .. } => entry,
                     Program::Ptx { image, .. } => {
                         if let Err(fault) = driver.machine.run(image, name, &arguments, &group, threads, grid) {
                             group.fail(&fault);
@@ -174,7 +174,8 @@ mod tests {
         // SAFETY: each takes or writes one handle.
         unsafe {
             assert_eq!((cuInit(0), cuDevicePrimaryCtxRetain(&raw mut context, 0), cuCtxSetCurrent(context)), (0, 0, 0));
-            let program = Program::Host(Entry { name: "panics", arguments: 0, run: panics });
+            let program =
+                Program::Host { entry: Entry { name: "panics", arguments: 0, run: panics }, parameters: Vec::new(), is_elementwise: false };
             let launch = Launch { program, arguments: Vec::new(), groups: 2, threads: 32 };
             assert!(Driver::the().engine.queue(0, Operation::Launch(launch), None).is_ok());
             assert_eq!((cuCtxSynchronize(), cuCtxSynchronize()), (719, 719));

@@ -181,9 +181,13 @@ pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library]. Fails as [`library`].
+/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library], or the one that `RINGMEM_DOUBLE_LIBRARIES` names: a library that
+/// was compiled for a sanitizer could not be loaded. Fails as [`library`].
 #[cfg(unix)]
 pub fn libraries() -> io::Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("RINGMEM_DOUBLE_LIBRARIES") {
+        return Ok(folder.into());
+    }
     let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
     let folder = double.with_file_name("named");
     fs::create_dir_all(&folder)?;

@@ -23,7 +23,13 @@ pub struct Module {
 
 #[derive(Clone)]
 pub enum Program {
-    Host(Entry),
+    Host {
+        entry: Entry,
+        /// In bytes.
+        parameters: Vec<u64>,
+        /// Any number of threads runs it: it reads their number.
+        is_elementwise: bool,
+    },
     Ptx {
         image: Arc<Image>,
         name: &'static str,
@@ -35,23 +41,26 @@ pub enum Program {
 impl Program {
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Host(entry) => entry.name,
+            Self::Host { entry, .. } => entry.name,
             Self::Ptx { name, .. } => name,
         }
     }
 
     fn local(&self) -> u64 {
         match self {
-            Self::Host(_) => 0,
+            Self::Host { .. } => 0,
             Self::Ptx { image, name, .. } => image.local_bytes(name),
         }
     }
 
     pub fn parameters(&self) -> Vec<u64> {
         match self {
-            Self::Host(entry) => vec![8; entry.arguments],
-            Self::Ptx { parameters, .. } => parameters.clone(),
+            Self::Host { parameters, .. } | Self::Ptx { parameters, .. } => parameters.clone(),
         }
+    }
+
+    pub const fn takes_threads(&self, threads: u32) -> bool {
+        matches!(self, Self::Ptx { .. } | Self::Host { is_elementwise: true, .. }) || threads == 32
     }
 }
 
@@ -96,11 +105,18 @@ impl Module {
                 kernels.push(kernel(Program::Ptx { image: Arc::clone(&image), name, parameters }));
             }
         } else {
-            for (name, parameters) in &outline.entries {
+            for Header { name, parameters, is_elementwise } in &outline.entries {
+                let words: u64 = parameters.iter().map(|bytes| bytes.div_ceil(8)).sum();
                 match IMAGE.host.iter().find(|entry| entry.name == name) {
-                    Some(entry) if entry.arguments == *parameters => kernels.push(kernel(Program::Host(*entry))),
+                    Some(entry) if entry.arguments as u64 == words => {
+                        kernels.push(kernel(Program::Host {
+                            entry: *entry,
+                            parameters: parameters.clone(),
+                            is_elementwise: *is_elementwise,
+                        }));
+                    }
                     Some(entry) => {
-                        return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
+                        return refuse(&format!("`{name}` has {words} words of parameters, its host build {} arguments", entry.arguments));
                     }
                     None => return refuse(&format!("`{name}` has no host build")),
                 }
@@ -150,8 +166,15 @@ impl Kernel {
 struct Outline {
     has_version: bool,
     abi: Option<u64>,
-    /// Names, with numbers of parameters.
-    entries: Vec<(String, usize)>,
+    entries: Vec<Header>,
+}
+
+struct Header {
+    name: String,
+    /// In bytes.
+    parameters: Vec<u64>,
+    /// It reads the number of its thread in a block of any size. Other kernels number the lanes of their one warp.
+    is_elementwise: bool,
 }
 
 impl Outline {
@@ -163,8 +186,7 @@ impl Outline {
             return Arc::clone(outline);
         }
         let code = without_comments(text);
-        let entries = entries(&code).into_iter().map(|(name, parameters)| (name.to_owned(), parameters)).collect();
-        let outline = Arc::new(Self { has_version: code.trim_start().starts_with(".version"), abi: abi(&code), entries });
+        let outline = Arc::new(Self { has_version: code.trim_start().starts_with(".version"), abi: abi(&code), entries: entries(&code) });
         *last = Some((text.to_owned(), Arc::clone(&outline)));
         outline
     }
@@ -174,14 +196,24 @@ fn without_comments(text: &str) -> String {
     text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join("\n")
 }
 
-fn entries<'a>(text: &'a str) -> Vec<(&'a str, usize)> {
-    let headers = text.split(".visible .entry").skip(1);
-    let kernel = |rest: &'a str| {
-        let (name, rest) = rest.split_once('(')?;
-        let (parameters, _) = rest.split_once(')')?;
-        Some((name.trim(), parameters.matches(".param").count()))
+fn entries(text: &str) -> Vec<Header> {
+    let kernel = |code: &str| {
+        let (name, rest) = code.split_once('(')?;
+        let (parameters, body) = rest.split_once(')')?;
+        let parameters = parameters.split(',').filter(|parameter| parameter.contains(".param")).map(bytes).collect();
+        Some(Header { name: name.trim().to_owned(), parameters, is_elementwise: body.contains("%tid.x") })
     };
-    headers.filter_map(kernel).collect()
+    text.split(".visible .entry").skip(1).filter_map(kernel).collect()
+}
+
+/// Returns the size of a parameter: that of its number, or of so many bytes.
+fn bytes(parameter: &str) -> u64 {
+    if let Some((_, count)) = parameter.split_once('[') {
+        return count.trim_end_matches([']', ' ', '\n']).parse().unwrap_or(0);
+    }
+    let bits =
+        parameter.split_whitespace().find_map(|word| word.strip_prefix(['.'])?.strip_prefix(['u', 's', 'b', 'f'])?.parse::<u64>().ok());
+    bits.map_or(8, |bits| bits / 8)
 }
 
 fn abi(text: &str) -> Option<u64> {
@@ -203,14 +235,19 @@ mod tests {
     fn the_image_text_names_its_kernels_and_abi() {
         let text = without_comments(std::str::from_utf8(IMAGE.ptx).unwrap());
         assert!(abi(&text).is_some());
-        let entries = entries(&text);
-        assert!(entries.contains(&("echo", 4)), "{entries:?}");
+        let headers = entries(&text);
+        let header = |name| headers.iter().find(|header| header.name == name).map(|header| (&*header.parameters, header.is_elementwise));
+        assert_eq!(header("echo"), Some((&[8; 4][..], false)));
+        assert_eq!(header("saxpy"), Some((&[8, 8, 8, 4][..], true)));
     }
 
     #[test]
     fn comments_are_ignored() {
-        let text = without_comments("// .visible .entry a()\n.visible .entry b(\n.param .u64 x, // .param\n.param .u64 y) {");
-        assert_eq!(entries(&text), [("b", 2)]);
+        let text = without_comments(
+            "// .visible .entry a()\n.visible .entry b(\n.param .u64 .ptr .align 1 x, // .param\n.param .align 8 .b8 y[20]\n) { %tid.y }",
+        );
+        let headers: Vec<_> = entries(&text).into_iter().map(|header| (header.name, header.parameters, header.is_elementwise)).collect();
+        assert_eq!(headers, [("b".to_owned(), vec![8, 20], false)]);
         assert_eq!(abi(".visible .global .align 8 .b8 RINGMEM_ABI[8] = {1, 2}; "), Some(0x201));
     }
 }

@@ -113,8 +113,9 @@ impl Image {
         let found = self.functions.iter().position(|function| function.is_entry && function.name == name);
         let index = found.ok_or_else(|| Fault::new(Kind::Launch, 1, format!("no entry `{name}`")))?;
         let function = &self.functions[index];
-        if function.parameters.len() != arguments {
-            let text = format!("`{name}` takes {} arguments, {arguments} were passed", function.parameters.len());
+        let words: u64 = function.parameters.iter().map(|parameter| parameter.bytes.div_ceil(8)).sum();
+        if words != arguments as u64 {
+            let text = format!("`{name}` takes {words} words of arguments, {arguments} were passed");
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
         let threads = u64::from(threads);
@@ -125,10 +126,6 @@ impl Image {
             || exactly.is_some_and(|exactly| exactly != threads)
         {
             let text = format!("`{name}` cannot run as {groups} blocks of {threads} threads");
-            return Err(Fault::new(Kind::Launch, function.line, text));
-        }
-        if let Some(parameter) = function.parameters.iter().find(|parameter| parameter.bytes > 8) {
-            let text = format!("`{name}` takes {} bytes by value; the machine passes at most 8", parameter.bytes);
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
         Ok(index)

@@ -67,9 +67,12 @@ impl Lane {
             frames: Vec::new(),
         };
         lane.grow(function);
-        for (parameter, argument) in function.parameters.iter().zip(arguments) {
-            let bytes = (parameter.bytes as usize).min(8);
-            lane.parameters[parameter.offset as usize..][..bytes].copy_from_slice(&argument.to_le_bytes()[..bytes]);
+        let mut words = arguments.iter();
+        for parameter in &function.parameters {
+            let place = &mut lane.parameters[parameter.offset as usize..][..parameter.bytes as usize];
+            for (bytes, word) in place.chunks_mut(8).zip(&mut words) {
+                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+            }
         }
         lane
     }

@@ -93,7 +93,7 @@ impl Device {
     }
 
     /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `grid` numbers the launch.
-    /// Accessed memory lives until the call returns.
+    /// Each parameter takes the next `arguments` that its bytes need. Accessed memory lives until the call returns.
     ///
     /// # Errors
     ///

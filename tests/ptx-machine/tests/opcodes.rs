@@ -164,6 +164,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("sub.rn.f64 %fd9, %fd1, %fd2;", [D3, D1, 0], F2 << 32),
     ("add.rn.f64 %fd9, %fd1, %fd2;", [D1, D1, 0], F2 << 32),
     ("mul.rn.f32 %f9, %f1, %f2;", [F2, F_MINUS_2_5, 0], 0xc0a0_0000),
+    ("div.rn.f32 %f9, %f1, %f2;", [F1, 0x4040_0000, 0], 0x3eaa_aaab),
     ("div.rn.f64 %fd9, %fd1, %fd2;", [D1, F2 << 32, 0], 0x3fe0_0000_0000_0000),
     ("fma.rn.f32 %f9, %f1, %f2, %f3;", [0x3f80_0001, 0x3f7f_ffff, 0xbf80_0000], 0x337f_fffe),
     ("fma.rn.f64 %fd9, %fd1, %fd2, %fd3;", [D3, D3, D1], 0x4024_0000_0000_0000),
@@ -224,6 +225,8 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("st.local.b64 [own+8], %rd1;\n ld.local.b32 %r9, [own+8];", [9, 0, 0], 9),
     ("mov.u64 %rd8, own;\n cvta.local.u64 %rd8, %rd8;\n st.b64 [%rd8], %rd1;\n ld.local.b64 %rd9, [own];", [9, 0, 0], 9),
     ("ld.global.b64 %rd9, [table+8];", [0; 3], 0x0102),
+    ("cvta.to.global.u64 %rd8, %rd4;\n st.global.b32 [%rd8+4], %r1;\n ld.global.b32 %r9, [%rd8+4];", [9, 0, 0], 9),
+    ("ld.param.b32 %r9, [a+4];", [0x5_0000_0003, 0, 0], 5),
     ("bra $after;\n mov.u32 %r9, 1;\n$after:\n mov.u32 %r9, 2;", [0; 3], 2),
     ("mov.u32 %r9, 2;\n bra.uni $after;\n mov.u32 %r9, 1;\n$after:", [0; 3], 2),
     (

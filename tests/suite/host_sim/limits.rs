@@ -81,7 +81,15 @@ fn a_launch_that_cannot_start_all_threads_is_an_error() {
         let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
         let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
         let launch = |groups| {
-            let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false, operands: &[] };
+            let launch = ringmem::backend::Launch {
+                module,
+                name: "increment",
+                arguments: &arguments,
+                groups,
+                stays: false,
+                operands: &[],
+                elements: None,
+            };
             // SAFETY: within the buffer, unused before the wait.
             let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
             backend.wait(ticket, Some(LIMIT))

@@ -203,6 +203,7 @@ fn a_panicking_kernel_does_not_taint_read_only_operands() {
         groups: 1,
         stays: false,
         operands: &operands,
+        elements: None,
     };
     // SAFETY: it only panics.
     let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("queued");

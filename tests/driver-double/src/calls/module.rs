@@ -6,7 +6,7 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::jit::{ERROR_LOG, INFO_LOG, Log};
 use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
-use crate::module::{ABI_SYMBOL, Module, Program};
+use crate::module::{ABI_SYMBOL, Module};
 use crate::operation::Operation;
 
 const LOCAL_SIZE: i32 = 3;
@@ -20,22 +20,22 @@ unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u
     if parameters.is_null() && !sizes.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
-    sizes
-        .iter()
-        .enumerate()
-        .map(|(i, bytes)| {
-            // SAFETY: the caller promises one pointer per size at `parameters`, and `i` is below the number of sizes.
-            let pointer = unsafe { parameters.add(i).read() };
-            if pointer.is_null() {
-                return Err(Code::INVALID_VALUE);
-            }
+    let mut words = Vec::new();
+    for (i, &bytes) in sizes.iter().enumerate() {
+        // SAFETY: the caller promises one pointer per size at `parameters`, and `i` is below the number of sizes.
+        let pointer = unsafe { parameters.add(i).read() };
+        if pointer.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        for at in (0..bytes).step_by(8) {
             let mut value = [0; 8];
-            // SAFETY: not null, and the caller promises that the pointer is valid for reads of the parameter's size; at most 8 of its bytes
-            // fit the value.
-            unsafe { value.as_mut_ptr().copy_from_nonoverlapping(pointer.cast(), (*bytes).min(8) as usize) };
-            Ok(u64::from_le_bytes(value))
-        })
-        .collect()
+            // SAFETY: not null, and the caller promises that the pointer is valid for reads of the parameter's size; at most 8 of its bytes from `at` on fit
+            // the value.
+            unsafe { value.as_mut_ptr().copy_from_nonoverlapping(pointer.cast::<u8>().add(at as usize), (bytes - at).min(8) as usize) };
+            words.push(u64::from_le_bytes(value));
+        }
+    }
+    Ok(words)
 }
 
 /// Loads a module; writes the error to `log`.
@@ -73,7 +73,7 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     }
     let [groups, 1, 1] = shape.grid else { return Err(Code::INVALID_VALUE) };
     let [threads, 1, 1] = shape.block else { return Err(Code::INVALID_VALUE) };
-    if groups == 0 || !(1..=1024).contains(&threads) || matches!(function.program, Program::Host(_)) && threads != WARP {
+    if groups == 0 || !(1..=1024).contains(&threads) || !function.program.takes_threads(threads) {
         return Err(Code::INVALID_VALUE);
     }
     // SAFETY: the caller promises what `arguments` requires of the parameters: one pointer per parameter of the kernel.
@@ -172,6 +172,25 @@ calls! {
         let warps = block_size.cast_unsigned().div_ceil(WARP);
         // SAFETY: the driver's documentation obliges the caller to pass `blocks` that are valid for a write; null is rejected.
         unsafe { give(blocks, (BLOCKS_EACH as u32 / warps).cast_signed()) }
+    }
+
+    Context fn cuOccupancyMaxPotentialBlockSize(
+        blocks: *mut i32,
+        threads: *mut i32,
+        function: usize,
+        shared_of: *mut c_void,
+        _shared: usize,
+        most: i32,
+    ) |driver| {
+        driver.functions.find(function)?;
+        if !shared_of.is_null() || !(0..=1024).contains(&most) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let size = if most == 0 { 1024 } else { most.cast_unsigned() };
+        // SAFETY: the driver's documentation obliges the caller to pass `threads` that are valid for a write; null is rejected.
+        unsafe { give(threads, size.cast_signed()) }?;
+        // SAFETY: as above, for `blocks`.
+        unsafe { give(blocks, (MULTIPROCESSORS as u32 * (BLOCKS_EACH as u32 / size.div_ceil(WARP)).max(1)).cast_signed()) }
     }
 
     Context fn cuLaunchKernel(

@@ -2,10 +2,10 @@
 
 use std::env;
 use std::process::{Command, Stdio, exit};
-use std::thread;
-use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(60);
+#[path = "../../../programs/process.rs"]
+mod process;
+
 const CHILD: &str = "RINGMEM_DOUBLE_TEST";
 const DONE: &str = "the body has ended";
 
@@ -42,14 +42,7 @@ fn run(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Ended {
         command.env_remove(variable);
     }
     command.args(["--exact", name, "--nocapture"]).env(CHILD, name).envs(variables.iter().copied());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    let begun = Instant::now();
-    while child.try_wait().expect("a child").is_none() && begun.elapsed() < LIMIT {
-        thread::sleep(Duration::from_millis(2));
-    }
-    let _ = child.kill();
-    let output = child.wait_with_output().expect("what it wrote");
-    assert!(begun.elapsed() < LIMIT, "{name} hung:\n{}", String::from_utf8_lossy(&output.stderr));
+    let output = process::ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process"));
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     Ended { code: output.status.code(), stdout, stderr }
 }

@@ -31,7 +31,8 @@ const NEEDED: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuD
      cuMemPrefetchAsync cuMemAdvise cuStreamAttachMemAsync cuMemRangeGetAttribute cuMemcpyHtoD cuMemcpyHtoDAsync cuMemcpyDtoH \
      cuMemcpyDtoHAsync cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyPeer cuMemcpyPeerAsync cuMemsetD8 cuMemsetD8Async cuMemsetD32Async \
      cuStreamCreate cuStreamCreateWithPriority cuStreamDestroy cuStreamSynchronize cuStreamQuery cuStreamWaitEvent cuStreamGetId cuStreamGetCtx \
-     cuStreamWriteValue64 cuStreamWaitValue64 cuLaunchHostFunc cuFuncLoad cuFuncGetAttribute cuOccupancyMaxActiveBlocksPerMultiprocessor cuEventCreate \
+     cuStreamWriteValue64 cuStreamWaitValue64 cuLaunchHostFunc cuFuncLoad cuFuncGetAttribute cuOccupancyMaxActiveBlocksPerMultiprocessor \
+     cuOccupancyMaxPotentialBlockSize cuEventCreate \
      cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime cuEventDestroy cuModuleLoadData cuModuleLoadDataEx cuModuleUnload \
      cuModuleGetFunction cuModuleGetGlobal cuLaunchKernel cuLaunchCooperativeKernel cuDeviceCanAccessPeer cuCtxEnablePeerAccess \
      cuCtxDisablePeerAccess cuDeviceGetP2PAttribute cuPointerGetAttribute cuPointerGetAttributes cuMemAddressReserve cuMemAddressFree \

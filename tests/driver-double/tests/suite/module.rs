@@ -43,7 +43,7 @@ fn ptx_without_a_matching_host_build_is_an_error() {
         assert_eq!(load(&c"\x7fELF\x02".to_owned()), 209);
         assert_eq!(ringmem_double_live(), 2);
     });
-    for reason in ["its ABI is", "`nobody` has no host build", "`echo` has 5 parameters", "it has no RINGMEM_ABI"] {
+    for reason in ["its ABI is", "`nobody` has no host build", "`echo` has 5 words of parameters", "it has no RINGMEM_ABI"] {
         assert!(stderr.contains(reason), "{reason}: {stderr}");
     }
 }

@@ -1,0 +1,76 @@
+//! Kernels over buffers on the driver double: their host builds, and their PTX in a machine.
+
+use std::sync::Arc;
+
+use ringmem::Error;
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::channel::Channel;
+use ringmem::memory::{Buffer, Device, GpuBuffer};
+use ringmem::stream::Stream;
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::grid::{SAXPY, SMOOTH};
+use ringmem_kernels::{ECHO, Index, saxpy, smooth};
+
+use crate::rig::{self, Double, alone};
+
+fn buffer(backend: &Arc<CudaBackend>, elements: &[f32]) -> GpuBuffer<f32> {
+    Buffer::from_slice(Device::new(backend, 0), elements).expect("room")
+}
+
+/// Compares kernels with their functions, for some shapes of a launch.
+fn compare(sizes: &[usize]) {
+    let backend = rig::open();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    for &len in sizes {
+        let x: Vec<f32> = (0..len).map(|i| (i % 97) as f32).collect();
+        let (inputs, mut outputs) = (buffer(&backend, &x), buffer(&backend, &vec![3.0; len]));
+        for (threads, blocks) in [(0, 0), (64, 1), (96, 3)] {
+            outputs.fill(3.0).expect("a fill");
+            stream.run(SAXPY.threads(threads).blocks(blocks), (&inputs, &mut outputs, 0.5)).expect("equal lengths");
+            let mut expected = vec![3.0; len];
+            expected.iter_mut().zip(&x).for_each(|(y, x)| saxpy(x, y, 0.5));
+            assert!(outputs.to_vec().expect("a copy") == expected, "{len} elements, {threads} threads, {blocks} blocks");
+            stream.run(SMOOTH.threads(threads).blocks(blocks), (&inputs, &mut outputs)).expect("a launch");
+            expected.iter_mut().enumerate().for_each(|(at, y)| smooth(Index::new(at, len), &x, y));
+            assert!(outputs.to_vec().expect("a copy") == expected, "{len} elements, {threads} threads, {blocks} blocks");
+        }
+    }
+}
+
+alone! {
+    fn host_builds_process_each_element_once() {
+        compare(&[0, 1, 63, 64, 65, 5000]);
+    }
+
+    fn ptx_processes_each_element_once() with("RINGMEM_DOUBLE_KERNELS" = "ptx") {
+        compare(&[1, 63, 65, 300, 1025]);
+    }
+
+    fn a_kernel_over_buffers_runs_beside_a_persistent_one() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (x, mut y) = (buffer(&backend, &[1.0; 4000]), buffer(&backend, &[1.0; 4000]));
+        stream.run(SAXPY, (&x, &mut y, 1.0)).expect("the image is loaded");
+        let mut channel = Channel::open(&backend, 0, ECHO).expect("a channel");
+        // More blocks than fit at once: they do not wait for each other.
+        stream.run(SAXPY.threads(64).blocks(100_000), (&x, &mut y, 1.0)).expect("beside the channel's kernel");
+        let message = Echo { words: [7; 8] };
+        channel.send(message).expect("room");
+        assert_eq!(channel.recv().expect("an answer"), message);
+        channel.close().expect("it ends");
+        assert_eq!(y.to_vec().expect("a copy"), vec![3.0; 4000]);
+    }
+
+    fn a_failed_launch_returns_the_buffers() {
+        let backend = rig::open();
+        let double = Double::new();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (x, y) = (buffer(&backend, &[1.0; 100]), buffer(&backend, &[0.0; 100]));
+        double.fail("cuLaunchKernel", double.calls("cuLaunchKernel") + 1, 701);
+        let rejected = stream.submit(SAXPY, (x, y, 1.0)).expect_err("too many resources");
+        assert!(matches!(rejected.error, Error::Driver { code: 701, .. }), "{}", rejected.error);
+        let (x, y, ()) = rejected.value;
+        let (_, y, ()) = stream.submit(SAXPY, (x, y, 2.0)).expect("queued").wait().expect("no failure");
+        assert_eq!(y.to_vec().expect("a copy"), [2.0; 100]);
+    }
+}
