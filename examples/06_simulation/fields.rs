@@ -31,6 +31,12 @@ impl<T: DeviceBytes> Field<T> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
 
+    /// An exclusive lease for a kernel, also for one that only reads: it may be dropped at once, as later kernels come after this one. A shared lease lasts
+    /// until its kernel has ended.
+    pub fn lease(&self, manager: &Manager) -> Result<LeaseMut<'static, T, DevicePool>> {
+        Ok(manager.lease_mut(self.id)?.into_owned())
+    }
+
     pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
         let copy = Buffer::new(pools.device.named("frame"), lease.len())?;
@@ -45,7 +51,6 @@ impl<T: DeviceBytes> Field<T> {
 pub trait AnyField {
     fn id(&self) -> AnyBufferId;
     fn begin(&mut self, manager: &Manager, from: usize) -> Result<()>;
-    fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>>;
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]>;
 }
 
@@ -58,10 +63,6 @@ impl<T: DeviceBytes> AnyField for Field<T> {
         let mut lease = manager.lease_mut(self.id)?;
         self.plain.extend((from..lease.len()).map(|node| (self.element)(node as u32)));
         lease.slice_mut(from..)?.copy_from(&self.plain[from..])
-    }
-
-    fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>> {
-        Ok(Box::new(manager.lease_mut(self.id)?))
     }
 
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]> {
@@ -78,36 +79,20 @@ fn checksum<T: DeviceBytes>(elements: &[T]) -> u64 {
     hasher.finish()
 }
 
-/// A buffer leased for a kernel: not moved until the recorded launch has completed.
-pub trait Leased {
-    fn address(&self) -> u64;
-    fn used_by(&mut self, stream: &Stream) -> Result<()>;
-}
-
-impl<T: DeviceBytes> Leased for LeaseMut<'_, T, DevicePool> {
-    fn address(&self) -> u64 {
-        self.device_address().map_or(0, |address| address.get())
-    }
-
-    fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        LeaseMut::used_by(self, stream)
-    }
-}
-
 pub struct Fields {
     pub positions: Field<Vec3>,
-    velocities: Field<Vec3>,
-    forces: Field<Vec3>,
-    edges: Field<Edge>,
-    grid: Field<Cell>,
-    masses: Field<f32>,
-    charges: Field<f32>,
-    radii: Field<f32>,
-    energies: Field<f32>,
-    cells: Field<u32>,
-    nexts: Field<u32>,
-    ages: Field<u32>,
-    kinds: Field<u8>,
+    pub velocities: Field<Vec3>,
+    pub forces: Field<Vec3>,
+    pub edges: Field<Edge>,
+    pub grid: Field<Cell>,
+    pub masses: Field<f32>,
+    pub charges: Field<f32>,
+    pub radii: Field<f32>,
+    pub energies: Field<f32>,
+    pub cells: Field<u32>,
+    pub nexts: Field<u32>,
+    pub ages: Field<u32>,
+    pub kinds: Field<u8>,
 }
 
 impl Fields {
@@ -118,7 +103,7 @@ impl Fields {
             velocities: Field::new(manager, "velocities", BufferConfig::velocities(), |_| [0.0; 3])?,
             forces: Field::new(manager, "forces", BufferConfig::forces(), |_| [0.0; 3])?,
             edges: Field::new(manager, "edges", BufferConfig::edges(), edge)?,
-            grid: Field::new(manager, "grid", BufferConfig::grid(), |_| Cell { newest: 0, count: 0 })?,
+            grid: Field::new(manager, "grid", BufferConfig::grid(), |_| Cell { least: 0.0, most: 0.0 })?,
             masses: Field::new(manager, "masses", plain, |node| 2.0 + noise(node, 3))?,
             charges: Field::new(manager, "charges", plain, |node| noise(node, 4))?,
             radii: Field::new(manager, "radii", plain, |node| 0.02 + 0.01 * noise(node, 5))?,

@@ -1,16 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringmem::Result;
 use ringmem::backend::host::HostBackend;
 use ringmem::double_buffer::{self, Policy, Reader, Writer};
 use ringmem::memory::{Device, Logged, Pinned};
 use ringmem::pool::Pool;
 use ringmem::snapshot::Snapshot;
-use ringmem::stream::{Module, Pending, Stream};
-use ringmem::{Rejected, Result};
+use ringmem::stream::Stream;
 
-use super::fields::{Fields, Leased, Manager, Pools, StagingPool};
-use super::step::{IMAGE, Vec3, step};
+use super::fields::{Fields, Manager, Pools, StagingPool};
+use super::step::{ADVANCE, BOUND, MEET, PULL, PUSH, Vec3, step};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,6 @@ pub struct Simulation {
     nodes: usize,
     manager: Manager,
     pools: Pools,
-    module: Module,
     steps: Stream,
     writer: Writer<Vec3, StagingPool>,
     reader: Reader<Vec3, StagingPool>,
@@ -43,7 +42,6 @@ impl Simulation {
             nodes: 0,
             manager,
             pools: Pools { device, staging },
-            module: Module::load(backend, &IMAGE, &IMAGE.abi)?,
             steps: Stream::new(backend, 0)?,
             writer,
             reader,
@@ -62,11 +60,11 @@ impl Simulation {
     }
 
     pub fn advance(&mut self) -> Result<()> {
-        let first = self.launch()?;
+        self.launch()?;
         let mut snapshot = self.fields.positions.snapshot(&self.manager, &self.pools, &self.steps)?;
         let started = self.writer.start(&mut snapshot, ..)?;
         drop(snapshot);
-        let second = self.launch()?;
+        self.launch()?;
         step(&mut self.fields.plain());
         let frame = self.reader.next(LIMIT)?.expect("in time");
         assert_eq!(frame.sequence, started);
@@ -74,21 +72,23 @@ impl Simulation {
         self.reader.release();
         step(&mut self.fields.plain());
         self.memory.sample("device", &self.pools.device.inner().statistics());
-        first.wait().map_err(Rejected::into_error)?;
-        second.wait().map_err(Rejected::into_error)
+        self.steps.synchronize()
     }
 
-    fn launch(&mut self) -> Result<Pending<()>> {
-        let leases = self.fields.each().map(|field| field.lease(&self.manager));
-        let mut leases = leases.into_iter().collect::<Result<Vec<Box<dyn Leased + '_>>>>()?;
-        let mut arguments: Vec<u64> = leases.iter().map(|lease| lease.address()).collect();
-        arguments.push(self.nodes as u64);
-        // SAFETY: thirteen exclusively leased buffers of `nodes` nodes, in the kernel's order. The leases record the launch, or it is waited for.
-        let launched = unsafe { self.steps.launch(&self.module, "step", &arguments) }?;
-        match leases.iter_mut().try_for_each(|lease| lease.used_by(&self.steps)) {
-            Ok(()) => Ok(launched),
-            Err(error) => launched.wait().map_err(Rejected::into_error).and(Err(error)),
-        }
+    /// Queues the kernels of a step, one after the other.
+    fn launch(&self) -> Result<()> {
+        let Self { fields: f, manager: m, steps, .. } = self;
+        let (positions, radii) = (f.positions.lease(m)?, f.radii.lease(m)?);
+        let (positions, radii, grid) = steps.submit(BOUND, (positions, radii, f.grid.lease(m)?))?.detach();
+        let found = (f.cells.lease(m)?, f.nexts.lease(m)?);
+        let (positions, radii, _, _, nexts) = steps.submit(MEET, (positions, radii, grid, found.0, found.1))?.detach();
+        let (positions, edges) = steps.submit(PULL, (positions, f.edges.lease(m)?))?.detach();
+        let (charges, forces) = (f.charges.lease(m)?, f.forces.lease(m)?);
+        let (positions, .., forces) = steps.submit(PUSH, (positions, radii, edges, charges, nexts, forces))?.detach();
+        let (masses, kinds, velocities) = (f.masses.lease(m)?, f.kinds.lease(m)?, f.velocities.lease(m)?);
+        let counted = (f.energies.lease(m)?, f.ages.lease(m)?);
+        steps.submit(ADVANCE, (forces, masses, kinds, velocities, positions, counted.0, counted.1))?.detach();
+        Ok(())
     }
 
     pub fn check(&mut self) -> Result<()> {

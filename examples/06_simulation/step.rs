@@ -1,7 +1,6 @@
-use core::slice;
+//! The kernels of a step, and the same step in plain loops.
 
-use ringmem::image::{Entry, KernelHost};
-use ringmem::{Abi, DeviceBytes, Image, LAYOUTS, SharedLayout};
+use ringmem_kernels::{Index, SharedLayout, kernels};
 
 pub type Vec3 = [f32; 3];
 
@@ -17,11 +16,12 @@ pub struct Edge {
     pub is_torn: u32,
 }
 
+/// The extent in x of the [`RUN`] nodes from this one on.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 pub struct Cell {
-    pub newest: u32,
-    pub count: u32,
+    pub least: f32,
+    pub most: f32,
 }
 
 pub struct Nodes<'a> {
@@ -44,8 +44,11 @@ pub const BUFFERS: usize = 13;
 pub const NODE_BYTES: u64 = 3 * 12 + 32 + 8 + 4 * 4 + 3 * 4 + 1;
 
 const SECONDS: f32 = 0.01;
-const PUSH: f32 = 2.0;
+const REPULSION: f32 = 2.0;
 const DRAG: [f32; 4] = [1.0, 0.999, 0.99, 0.9];
+const RUN: usize = 4;
+/// Runs in which a node looks for another one.
+const RUNS: usize = 4;
 
 fn add(a: Vec3, b: Vec3, times: f32) -> Vec3 {
     [a[0] + b[0] * times, a[1] + b[1] * times, a[2] + b[2] * times]
@@ -55,94 +58,95 @@ fn square(a: Vec3) -> f32 {
     a[0] * a[0] + a[1] * a[1] + a[2] * a[2]
 }
 
-pub fn step(nodes: &mut Nodes<'_>) {
-    nodes.grid.fill(Cell { newest: 0, count: 0 });
-    for (node, position) in nodes.positions.iter().enumerate() {
-        let [x, y, z] = position.map(|x| (x * 64.0) as i32 as u32);
-        let number = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663) ^ z.wrapping_mul(83_492_791)) % nodes.grid.len() as u32;
-        let cell = &mut nodes.grid[number as usize];
-        nodes.cells[node] = number;
-        nodes.nexts[node] = cell.newest;
-        *cell = Cell { newest: node as u32 + 1, count: cell.count + 1 };
+kernels! {
+    /// The cells, which spare most of the comparisons of nodes.
+    pub grid fn bound(at: Index, positions: &[Vec3], radii: &[f32], cell: &mut Cell) {
+        let run = at.get()..(at.get() + RUN).min(at.len());
+        *cell = Cell { least: f32::MAX, most: f32::MIN };
+        for (position, radius) in positions[run.clone()].iter().zip(&radii[run]) {
+            *cell = Cell { least: cell.least.min(position[0] - radius), most: cell.most.max(position[0] + radius) };
+        }
     }
-    for node in 0..nodes.positions.len() {
-        let here = nodes.positions[node];
-        let mut force = add([0.0, 0.0, nodes.charges[node]], here, -1.0);
-        if let Some(other) = (nodes.nexts[node] as usize).checked_sub(1) {
-            let (apart, reach) = (add(here, nodes.positions[other], -1.0), nodes.radii[node] + nodes.radii[other]);
-            if square(apart) < reach * reach {
-                force = add(force, apart, PUSH);
+
+    /// The first node after this one that touches it, plus 1, and the run in which it is.
+    pub grid fn meet(at: Index, positions: &[Vec3], radii: &[f32], grid: &[Cell], cell: &mut u32, next: &mut u32) {
+        let (here, radius) = (positions[at.get()], radii[at.get()]);
+        (*cell, *next) = (0, 0);
+        for first in (at.get() + 1..at.len()).step_by(RUN).take(RUNS) {
+            if here[0] + radius < grid[first].least || here[0] - radius > grid[first].most {
+                continue;
+            }
+            for other in first..(first + RUN).min(at.len()) {
+                let reach = radius + radii[other];
+                if square(add(here, positions[other], -1.0)) < reach * reach {
+                    (*cell, *next) = (first as u32, other as u32 + 1);
+                    return;
+                }
             }
         }
-        nodes.forces[node] = force;
     }
-    for edge in nodes.edges.iter_mut().filter(|edge| edge.is_torn == 0) {
-        let [from, to] = edge.nodes.map(|node| node as usize);
-        let apart = add(nodes.positions[to], nodes.positions[from], -1.0);
-        let length = square(apart).sqrt();
-        edge.tension = (length - edge.length) * edge.stiffness;
+
+    /// The tension of an edge, which tears if it is too high.
+    pub grid fn pull(positions: &[Vec3], edge: &mut Edge) {
+        let apart = add(positions[edge.nodes[1] as usize], positions[edge.nodes[0] as usize], -1.0);
+        edge.tension = (square(apart) - edge.length * edge.length) * edge.stiffness;
         edge.strain = edge.strain.max(edge.tension);
-        edge.is_torn = u32::from(edge.strain > edge.strength);
-        let pull = edge.tension / length.max(edge.length);
-        nodes.forces[from] = add(nodes.forces[from], apart, pull);
-        nodes.forces[to] = add(nodes.forces[to], apart, -pull);
+        edge.is_torn |= u32::from(edge.strain > edge.strength);
     }
-    for node in 0..nodes.positions.len() {
-        let drag = DRAG[usize::from(nodes.kinds[node]) % DRAG.len()];
-        let velocity = add(nodes.velocities[node].map(|x| x * drag), nodes.forces[node], SECONDS / nodes.masses[node]);
-        nodes.positions[node] = add(nodes.positions[node], velocity, SECONDS);
-        nodes.energies[node] = 0.5 * nodes.masses[node] * square(velocity);
-        nodes.velocities[node] = velocity;
-        nodes.ages[node] += 1;
-    }
-}
 
-/// Arguments: the buffers' addresses in the order of [`Nodes`], then their length.
-pub const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "step", arguments: BUFFERS + 1, run: kernel }], abi: Abi::of(LAYOUTS) };
-
-/// # Safety
-///
-/// Each address has that many elements, otherwise unused until this returns.
-unsafe fn kernel(host: &dyn KernelHost, arguments: &[u64]) {
-    let len = arguments[BUFFERS];
-    let mut addresses = Addresses { host, rest: arguments, len };
-    // SAFETY: the caller promises that each address has `len` elements of its buffer's type, in the order of `Nodes`, and that nothing else
-    // uses them.
-    step(&mut unsafe {
-        Nodes {
-            positions: addresses.elements(),
-            velocities: addresses.elements(),
-            forces: addresses.elements(),
-            edges: addresses.elements(),
-            grid: addresses.elements(),
-            masses: addresses.elements(),
-            charges: addresses.elements(),
-            radii: addresses.elements(),
-            energies: addresses.elements(),
-            cells: addresses.elements(),
-            nexts: addresses.elements(),
-            ages: addresses.elements(),
-            kinds: addresses.elements(),
+    /// The force on a node: of its charge, of the node that it touches, and of its edges, which are this one and two others, as in a heap.
+    pub grid fn push(at: Index, positions: &[Vec3], radii: &[f32], edges: &[Edge], charge: &f32, next: &u32, force: &mut Vec3) {
+        let here = positions[at.get()];
+        *force = add([0.0, 0.0, *charge], here, -1.0);
+        if let Some(other) = (*next as usize).checked_sub(1) {
+            *force = add(*force, add(here, positions[other], -1.0), REPULSION * (radii[at.get()] + radii[other]));
         }
-    });
+        for edge in [at.get(), 2 * at.get(), 2 * at.get() + 1].into_iter().filter_map(|edge| edges.get(edge)) {
+            let [from, to] = edge.nodes.map(|node| node as usize);
+            let other = if from == at.get() { to } else { from };
+            if edge.is_torn == 0 {
+                *force = add(*force, add(positions[other], here, -1.0), edge.tension);
+            }
+        }
+    }
+
+    /// The node, one time step later.
+    pub grid fn advance(
+        force: &Vec3,
+        mass: &f32,
+        kind: &u8,
+        velocity: &mut Vec3,
+        position: &mut Vec3,
+        energy: &mut f32,
+        age: &mut u32,
+    ) {
+        let drag = DRAG[usize::from(*kind) % DRAG.len()];
+        *velocity = add(velocity.map(|x| x * drag), *force, SECONDS / mass);
+        *position = add(*position, *velocity, SECONDS);
+        *energy = 0.5 * mass * square(*velocity);
+        *age += 1;
+    }
 }
 
-struct Addresses<'a> {
-    host: &'a dyn KernelHost,
-    rest: &'a [u64],
-    len: u64,
-}
-
-impl<'a> Addresses<'a> {
-    /// # Safety
-    ///
-    /// Elements of type `T`, otherwise unused during the borrow.
-    unsafe fn elements<T: DeviceBytes>(&mut self) -> &'a mut [T] {
-        let (&address, rest) = self.rest.split_first().expect("an address each");
-        self.rest = rest;
-        let place = self.host.translate(address, self.len * size_of::<T>() as u64).expect("memory of the device");
-        // SAFETY: `translate` mapped that many bytes, and any bytes are valid; the caller promises elements of type `T` that nothing else
-        // uses during the borrow.
-        unsafe { slice::from_raw_parts_mut(place.cast().as_ptr(), self.len as usize) }
+/// The kernels' functions, called by the host for each node.
+pub fn step(nodes: &mut Nodes<'_>) {
+    let Nodes { positions, velocities, forces, edges, grid, masses, charges, radii, energies, cells, nexts, ages, kinds } = nodes;
+    let len = positions.len();
+    let all = || (0..len).map(|at| Index::new(at, len));
+    for (at, cell) in all().zip(grid.iter_mut()) {
+        bound(at, positions, radii, cell);
+    }
+    for ((at, cell), next) in all().zip(cells.iter_mut()).zip(nexts.iter_mut()) {
+        meet(at, positions, radii, grid, cell, next);
+    }
+    for edge in edges.iter_mut() {
+        pull(positions, edge);
+    }
+    for (at, force) in all().zip(forces.iter_mut()) {
+        push(at, positions, radii, edges, &charges[at.get()], &nexts[at.get()], force);
+    }
+    for at in 0..len {
+        let (velocity, position) = (&mut velocities[at], &mut positions[at]);
+        advance(&forces[at], &masses[at], &kinds[at], velocity, position, &mut energies[at], &mut ages[at]);
     }
 }

@@ -27,35 +27,26 @@
 //! "up" copies to the device, "down" to the host; an empty cell changes nothing. `device_write_only` is `device_mut` without the copy.
 //!
 //! ```
-//! # fn main() -> ringmem::Result<()> {
 //! use ringmem::backend::host::HostBackend;
-//! use ringmem::image::{Entry, KernelHost};
 //! use ringmem::memory::{Device, Pinned};
-//! use ringmem::mirror::{Access, MirroredBuffer, State};
-//! use ringmem::stream::{Module, Stream};
-//! use ringmem::{Abi, Image, LAYOUTS};
+//! use ringmem::mirror::{MirroredBuffer, State};
+//! use ringmem::stream::Stream;
+//! use ringmem_kernels::kernels;
 //!
-//! /// Adds one to the first byte.
-//! unsafe fn add_one(host: &dyn KernelHost, arguments: &[u64]) {
-//!     let Some(place) = host.translate(arguments[0], 1) else { return };
-//!     // SAFETY: the launch below is the only one that uses the byte.
-//!     unsafe { place.write(place.read() + 1) };
+//! kernels! {
+//!     grid fn scale(data: &mut f32, factor: f32) {
+//!         *data *= factor;
+//!     }
 //! }
 //!
-//! let kernels = &[Entry { name: "add_one", arguments: 1, run: add_one }];
+//! # fn main() -> ringmem::Result<()> {
 //! let backend = HostBackend::builder().build()?;
-//! let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS))?;
 //! let stream = Stream::new(&backend, 0)?;
-//!
-//! let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
-//! mirror.copy_from(&[41, 1, 2, 3])?;
-//! let pointer = mirror.device_on(Access::Update, &stream)?.expect("it has bytes"); // queues the copy up
-//! // SAFETY: one byte of the mirror's, which lists the launch at once.
-//! let launched = unsafe { stream.launch(&module, "add_one", &[pointer.address()]) }?;
-//! mirror.used_by(&stream)?;
+//! let mut mirror = MirroredBuffer::<f32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
+//! mirror.copy_from(&[1.0, 2.0, 3.0, 4.0])?;
+//! stream.run(SCALE, (mirror.device_mut()?, 1.5))?; // copies up
 //! assert_eq!(mirror.state(), State::DeviceDirty);
-//! assert_eq!(mirror.to_vec()?, [42, 1, 2, 3]); // waits for the kernel, copies down
-//! launched.wait()?;
+//! assert_eq!(mirror.to_vec()?, [1.5, 3.0, 4.5, 6.0]); // copies down
 //! assert_eq!((mirror.statistics().to_device.count, mirror.statistics().to_host.count), (1, 1));
 //! # Ok(())
 //! # }

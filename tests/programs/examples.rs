@@ -32,6 +32,16 @@ fn an_own_kernel_runs_on_the_host_through_a_channel() {
 }
 
 #[test]
+fn kernels_over_buffers_are_chained_without_copies_and_update_a_mirror() {
+    let expected = [
+        "process_data: 1000 roots, 0 of them wrong",
+        "chain: 3 kernels, 0 copies between them; the last root is 44.279",
+        "mirror: [200.0, 6.0, 9.0, 12.0] after 2 copies to the device and 2 back",
+    ];
+    assert_eq!(printed("10_grid_kernels", &[]).lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_thousand_hosts_need_relays_per_host_and_large_copies() {
     let text = printed("09_scale", &[]);
     let row = |start: &str| -> Vec<String> {
