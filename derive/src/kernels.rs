@@ -423,13 +423,21 @@ impl Kernel {
                 unsafe { #call }
             }
         });
+        // In one body, where an error of both is one error.
         let host = quote! {
             |#host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
                 let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
-                let (#machine, #lanes) = (&#path::Simulated(#host), &#path::Single(#host));
-                let #given = #evaluated;
-                // The promise of `Entry::run`'s caller.
-                unsafe { #call }
+                // The promises of `Entry::run`'s caller, here and below.
+                let #given = #host.on_each_lane(&|#host| {
+                    let (#machine, #lanes) = (&#path::Simulated(#host), &unsafe { #path::Threads::new(#host) });
+                    let #given = #evaluated;
+                    unsafe { #call }
+                });
+                if !#given {
+                    let (#machine, #lanes) = (&#path::Simulated(#host), &#path::Single(#host));
+                    let #given = #evaluated;
+                    unsafe { #call }
+                }
             }
         };
         Expanded { items, entry: quote!(#value.entry(#run)), host }

@@ -1,9 +1,9 @@
-//! [`Simulated`] and [`Single`]: a kernel on a host thread.
+//! [`Simulated`], [`Single`] and [`Threads`]: a kernel on threads of the host.
 
 use core::ptr::NonNull;
 
 use ringmem_layouts::align::is_aligned;
-use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::image::{KernelHost, LANES};
 use ringmem_layouts::{Host, HostWord, Machine, Word};
 
 use crate::Lanes;
@@ -23,7 +23,7 @@ impl Machine for Simulated<'_> {
     }
 }
 
-/// A group of one thread.
+/// A group of one thread, which acts as a warp of one lane.
 pub struct Single<'a>(pub &'a dyn KernelHost);
 
 // SAFETY: one thread, with the number 0; no other lane writes before a barrier.
@@ -49,6 +49,57 @@ unsafe impl Lanes for Single<'_> {
         u32::from(answer)
     }
     fn barrier(&self) {}
+    fn pause(&self, times: u32) {
+        self.0.pause(times);
+    }
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+    fn remember(&self, _control: u64, _epoch: u32) {}
+}
+
+/// A group of 32 threads, each a lane of a warp.
+pub struct Threads<'a>(&'a dyn KernelHost);
+
+impl<'a> Threads<'a> {
+    /// Returns the lane of a host.
+    ///
+    /// # Safety
+    ///
+    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host to this call, and its lanes have the numbers 0 to 31, each once.
+    #[must_use]
+    pub const unsafe fn new(host: &'a dyn KernelHost) -> Self {
+        Self(host)
+    }
+}
+
+// SAFETY: the creator promises a lane for each number. `all_gather` returns after all lanes' calls, and what they wrote before is visible then.
+unsafe impl Lanes for Threads<'_> {
+    const WIDTH: u32 = LANES as u32;
+
+    fn lane(&self) -> u32 {
+        self.0.lane()
+    }
+    fn group(&self) -> u64 {
+        self.0.group()
+    }
+    fn groups(&self) -> u64 {
+        self.0.groups()
+    }
+    fn broadcast(&self, value: u64) -> u64 {
+        // Of an ended lane, as on a device, any value.
+        self.0.all_gather(value)[0].unwrap_or(value)
+    }
+    fn sum(&self, value: u64) -> u64 {
+        self.0.all_gather(value).into_iter().flatten().fold(0, u64::wrapping_add)
+    }
+    fn ballot(&self, answer: bool) -> u32 {
+        let answers = self.0.all_gather(u64::from(answer));
+        answers.into_iter().zip(0..).fold(0, |votes, (answer, lane)| votes | u32::from(answer == Some(1)) << lane)
+    }
+    fn barrier(&self) {
+        self.0.all_gather(0);
+    }
     fn pause(&self, times: u32) {
         self.0.pause(times);
     }

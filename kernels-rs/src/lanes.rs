@@ -12,7 +12,8 @@
 /// [`barrier`](Self::barrier) before every lane that has not exited has called it; what they wrote before is then visible to all.
 pub unsafe trait Lanes {
     /// The number of lanes: 32 on a GPU, 1 on the host, where one thread acts as the warp. A kernel that writes one element per lane writes 32 on
-    /// a GPU and 1 on the host: let each lane loop over its elements in steps of `WIDTH`.
+    /// a GPU and 1 on the host: let each lane loop over its elements in steps of `WIDTH`. A simulated device that is built with
+    /// `thread_per_lane` has 32 there, too.
     const WIDTH: u32;
 
     /// Returns the index of this lane. Only lane 0 accesses shared words.

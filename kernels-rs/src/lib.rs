@@ -87,7 +87,7 @@ pub mod reduce;
 pub mod transform;
 
 #[cfg(not(target_os = "cuda"))]
-pub use host::{Simulated, Single};
+pub use host::{Simulated, Single, Threads};
 #[cfg(not(target_os = "cuda"))]
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};

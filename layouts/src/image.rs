@@ -98,7 +98,8 @@ pub struct Entry {
     ///
     /// # Safety
     ///
-    /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol.
+    /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol. If the host
+    /// [has lanes](KernelHost::on_each_lane), their numbers are 0 to [`LANES`] - 1, each once.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
@@ -143,4 +144,27 @@ pub trait KernelHost: Sync {
     }
     /// Pauses in a wait, after `times` pauses.
     fn pause(&self, times: u32);
+
+    /// Calls a kernel once for each lane of a warp, on a thread each, with a host of this [`lane`](Self::lane), and returns true when all lanes have ended. A
+    /// panic of a lane is a panic of this call.
+    ///
+    /// Returns false, and calls nothing, if one thread is the whole group: the default.
+    fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
+        let _ = kernel;
+        false
+    }
+    /// Returns the index of this lane.
+    fn lane(&self) -> u32 {
+        0
+    }
+    /// Waits until every lane of the warp has called this or ended, and returns their values; `None` for those that have ended. What a lane wrote before its
+    /// call, or its end, is visible to all afterwards.
+    fn all_gather(&self, value: u64) -> [Option<u64>; LANES] {
+        let mut all = [None; LANES];
+        all[0] = Some(value);
+        all
+    }
 }
+
+/// The lanes of a warp.
+pub const LANES: usize = 32;

@@ -5,7 +5,7 @@ use ringmem::channel::Channel;
 use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Module, Stream};
-use ringmem::{Layout, Machine};
+use ringmem::{Error, Layout, Machine};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, SharedLayout, kernels, persistent};
 
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
@@ -79,6 +79,34 @@ unsafe fn scale_all<M: Machine, L: Lanes>(machine: &M, lanes: &L, data: DevicePo
     }
 }
 
+/// Sixteen words for each lane: what it learns of the others.
+///
+/// # Safety
+///
+/// There are as many words, which nothing else accesses.
+unsafe fn write_lanes<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePointer<u64>, panicking: u64) {
+    let number = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
+    let Some(first) = machine.at(words.address() + 128 * number, 128, 8) else { return };
+    let write = |at, value| {
+        // SAFETY: of this lane's 16.
+        unsafe { first.cast::<u64>().add(at).write(value) };
+    };
+    write(0, u64::from(lanes.lane()));
+    write(1, lanes.sum(u64::from(lanes.lane())));
+    write(2, lanes.broadcast(100 + u64::from(lanes.lane())));
+    write(3, u64::from(lanes.ballot(lanes.lane().is_multiple_of(3))));
+    assert!(u64::from(lanes.lane()) != panicking, "this lane");
+    if lanes.lane() == 31 {
+        return;
+    }
+    write(4, u64::from(lanes.ballot(true)));
+    lanes.barrier();
+    // SAFETY: the first lane's first word, written before the barrier.
+    write(5, unsafe {
+        machine.at(words.address() + 128 * (number - u64::from(lanes.lane())), 8, 8).map_or(0, |word| word.cast::<u64>().read())
+    });
+}
+
 kernels! {
     layouts: [Sum; 2];
 
@@ -100,10 +128,13 @@ kernels! {
     unsafe persistent fn offset(offset: u64) = serve_offset;
 
     unsafe grid fn scale(data: DevicePointer<f32>, count: u64, by: u64) = scale_all;
+
+    unsafe grid fn lanes(words: DevicePointer<u64>, panicking: u64) = write_lanes;
 }
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+/// Those whose warps are one thread, and 32.
+fn backends() -> [Arc<HostBackend>; 2] {
+    [false, true].map(|threads| HostBackend::builder().device_memory(1 << 20).thread_per_lane(threads).build().expect("a backend"))
 }
 
 #[test]
@@ -111,8 +142,8 @@ fn a_message_function_is_a_kernel_and_a_plain_function() {
     let mut answer = Number { value: 0 };
     double(&Number { value: 21 }, &mut answer);
     assert_eq!(answer.value, 42);
-    for kernel in [DOUBLE, DOUBLE_FLAGGED] {
-        let mut channel = Channel::open(&backend(), 0, kernel).expect("a channel");
+    for (kernel, backend) in [DOUBLE, DOUBLE_FLAGGED].into_iter().flat_map(|kernel| backends().map(|backend| (kernel, backend))) {
+        let mut channel = Channel::open(&backend, 0, kernel).expect("a channel");
         for value in 0..100 {
             channel.send(Number { value }).expect("room");
         }
@@ -122,8 +153,8 @@ fn a_message_function_is_a_kernel_and_a_plain_function() {
 
 #[test]
 fn a_kernel_keeps_state_between_messages() {
-    for kernel in [TOTAL, RUNNING] {
-        let mut channel = Channel::open(&backend(), 0, kernel).expect("a channel");
+    for (kernel, backend) in [TOTAL, RUNNING].into_iter().flat_map(|kernel| backends().map(|backend| (kernel, backend))) {
+        let mut channel = Channel::open(&backend, 0, kernel).expect("a channel");
         for value in 1..=100 {
             channel.send(Number { value }).expect("room");
         }
@@ -134,27 +165,66 @@ fn a_kernel_keeps_state_between_messages() {
 
 #[test]
 fn a_kernel_with_arguments_is_launched_with_their_types() {
-    let backend = backend();
-    let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
-    let options = ringmem::channel::Options { arguments: &[1000], ..ringmem::channel::Options::new(OFFSET.name()) };
-    // SAFETY: its argument is a number.
-    let mut channel = unsafe { Channel::<Number, Number>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
-    channel.send(Number { value: 1 }).expect("room");
-    assert_eq!(channel.recv().expect("an answer").value, 1001);
+    for backend in backends() {
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
+        let options = ringmem::channel::Options { arguments: &[1000], ..ringmem::channel::Options::new(OFFSET.name()) };
+        // SAFETY: its argument is a number.
+        let mut channel = unsafe { Channel::<Number, Number>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
+        channel.send(Number { value: 1 }).expect("room");
+        assert_eq!(channel.recv().expect("an answer").value, 1001);
+    }
 }
 
 #[test]
 fn a_grid_kernel_processes_a_buffer() {
-    let backend = backend();
-    let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
-    let stream = Stream::new(&backend, 0).expect("a stream");
-    let mut data = GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.5; 1000]).expect("room");
+    for backend in backends() {
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut data = GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.5; 1000]).expect("room");
+        let first = DevicePointer::new(data.device_address().expect("it has bytes").get());
+        // SAFETY: the buffer has that many elements, and is waited for.
+        let launched = unsafe { stream.start(&module, &SCALE, (first, 1000, 3), 4) }.expect("queued");
+        launched.wait().expect("it ends");
+        assert_eq!(data.to_vec().expect("a copy"), [4.5; 1000]);
+        data.zero().expect("idle");
+    }
+}
+
+fn lanes_write(backend: &Arc<HostBackend>, panicking: u64, words: usize) -> Result<Vec<u64>, Error> {
+    let module = Module::load(backend, &IMAGE, &ABI).expect("our layouts");
+    let stream = Stream::new(backend, 0).expect("a stream");
+    let data = GpuBuffer::<u64>::from_slice(Device::new(backend, 0), &vec![7; words]).expect("room");
     let first = DevicePointer::new(data.device_address().expect("it has bytes").get());
-    // SAFETY: the buffer has that many elements, and is waited for.
-    let launched = unsafe { stream.start(&module, &SCALE, (first, 1000, 3), 4) }.expect("queued");
-    launched.wait().expect("it ends");
-    assert_eq!(data.to_vec().expect("a copy"), [4.5; 1000]);
-    data.zero().expect("idle");
+    // SAFETY: as many words as two warps write, waited for.
+    let launched = unsafe { stream.start(&module, &LANES, (first, panicking), 2) }.expect("queued");
+    launched.wait()?;
+    data.to_vec()
+}
+
+#[test]
+fn lanes_of_a_simulated_warp_exchange_values() {
+    let [one, warp] = backends();
+    let words = lanes_write(&one, u64::MAX, 2 * 16).expect("it ends");
+    for lane in words.chunks(16) {
+        assert_eq!(lane[..6], [0, 0, 100, 1, 1, 0], "a warp of one lane");
+    }
+    let words = lanes_write(&warp, u64::MAX, 2 * 32 * 16).expect("it ends");
+    let thirds = (0..32).step_by(3).fold(0_u64, |all, lane| all | 1 << lane);
+    for (number, lane) in words.chunks(16).enumerate() {
+        let index = number as u64 % 32;
+        assert_eq!(lane[..4], [index, 31 * 32 / 2, 100, thirds]);
+        // The last has ended, and is not waited for.
+        let after = if index == 31 { [7, 7] } else { [u64::from(u32::MAX >> 1), 0] };
+        assert_eq!(lane[4..6], after, "lane {index}");
+    }
+}
+
+#[test]
+fn a_panic_of_a_lane_is_the_kernels_and_ends_no_other_lane() {
+    let [_, warp] = backends();
+    let error = lanes_write(&warp, 5, 2 * 32 * 16).expect_err("two lanes panicked");
+    assert!(matches!(error, Error::KernelPanicked { name: "lanes" }), "{error}");
+    assert_eq!(warp.counters().kernel_panics, 2, "one for each warp");
 }
 
 #[test]
@@ -165,6 +235,6 @@ fn the_abi_contains_each_layout_once() {
     assert_eq!(IMAGE.abi, ABI);
     assert_eq!(
         IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(),
-        ["double", "double_flagged", "running", "total", "offset", "scale"]
+        ["double", "double_flagged", "running", "total", "offset", "scale", "lanes"]
     );
 }

@@ -41,6 +41,7 @@ pub struct Builder {
     pub(super) knows_memory: bool,
     pub(super) poisons: bool,
     pub(super) resident_groups: u32,
+    pub(super) thread_per_lane: bool,
 }
 
 impl Builder {
@@ -71,6 +72,7 @@ impl Builder {
             knows_memory: true,
             poisons: true,
             resident_groups: u32::MAX,
+            thread_per_lane: false,
         }
     }
 
@@ -96,6 +98,13 @@ impl Builder {
     /// at execution.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
+        self
+    }
+
+    /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as the warp. It is for tests of kernels that depend on the width of
+    /// a warp, and slow: at each exchange between lanes, 32 threads wait for each other. Kernels over buffers have no lanes.
+    pub const fn thread_per_lane(mut self, threads: bool) -> Self {
+        self.thread_per_lane = threads;
         self
     }
 

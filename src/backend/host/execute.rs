@@ -156,9 +156,13 @@ impl Launch {
     fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
         self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.address, operand.bytes))?;
         let run = |number| {
-            let group = Group { inner, device, number, groups: u64::from(self.groups), facts };
-            // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended.
+            let group = Group { inner, device, number, groups: u64::from(self.groups), facts, refusal: OnceLock::new() };
+            // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `warp::run` passes
+            // a lane of each number to one thread.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
+            if let Some(source) = group.refusal.into_inner() {
+                return Err(Error::System { call: "start of a thread", path: None, answer: source });
+            }
             ended.ok_or_else(|| {
                 inner.counts.kernel_panics.fetch_add(1, Relaxed);
                 Error::KernelPanicked { name: self.entry.name }

@@ -20,7 +20,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use core::time::Duration;
 use std::boxed::Box;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
@@ -36,7 +37,7 @@ use super::mapping::Mapping;
 use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
-use super::{Builder, Clock};
+use super::{Builder, Clock, warp};
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::ranges::{Range, Ranges, strike};
@@ -58,6 +59,7 @@ pub(super) struct Inner {
     pub capabilities: Capabilities,
     pub knows_memory: bool,
     pub resident_groups: u32,
+    pub thread_per_lane: bool,
     pub peers: Peers,
     pub budget: Budget,
     pub pager: Pager,
@@ -98,6 +100,7 @@ impl Inner {
             capabilities: builder.capabilities.clone(),
             knows_memory: builder.knows_memory,
             resident_groups: builder.resident_groups,
+            thread_per_lane: builder.thread_per_lane,
             peers: Peers::new(devices, &builder.peers)?,
             budget: Budget::new(builder.budget()),
             pager: Pager::new(page),
@@ -374,6 +377,8 @@ pub(super) struct Group<'a> {
     pub number: u64,
     pub groups: u64,
     pub facts: &'a Facts,
+    /// Why its lanes could not be started.
+    pub refusal: OnceLock<io::Error>,
 }
 
 impl KernelHost for Group<'_> {
@@ -409,5 +414,15 @@ impl KernelHost for Group<'_> {
             100..4000 => thread::yield_now(),
             _ => thread::sleep(Duration::from_micros(50)),
         }
+    }
+
+    fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
+        if !self.inner.thread_per_lane {
+            return false;
+        }
+        if let Err(source) = warp::run(self, kernel) {
+            self.refusal.get_or_init(|| source);
+        }
+        true
     }
 }

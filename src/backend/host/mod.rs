@@ -26,6 +26,7 @@ mod peers;
 pub(crate) mod pinned;
 mod queue;
 mod queueing;
+mod warp;
 
 use core::fmt;
 use std::sync::Arc;
