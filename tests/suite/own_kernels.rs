@@ -228,6 +228,21 @@ fn a_panic_of_a_lane_is_the_kernels_and_ends_no_other_lane() {
 }
 
 #[test]
+fn a_launch_of_more_threads_than_a_process_should_have_is_refused() {
+    for (backend, most) in backends().into_iter().zip([4096, 128]) {
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        // SAFETY: without elements, the kernel accesses nothing.
+        let started = |groups| unsafe { stream.start(&module, &SCALE, (DevicePointer::new(0), 0, 1), groups) };
+        for groups in [most + 1, 100_000, u32::MAX] {
+            let error = started(groups).map(drop).expect_err("too many");
+            assert!(matches!(error, Error::Size { asked, most: limit, .. } if (asked, limit) == (groups.into(), most.into())), "{error}");
+        }
+        started(100).expect("queued").wait().expect("it ends");
+    }
+}
+
+#[test]
 fn the_abi_contains_each_layout_once() {
     let of = |name: &str| ABI.layouts.iter().filter(|layout| layout.name == name).count();
     assert_eq!((of("Number"), of("Sum")), (1, 1));

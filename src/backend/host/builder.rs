@@ -2,6 +2,8 @@ use core::fmt;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use ringmem_layouts::image::LANES;
+
 use super::faults::Faults;
 use super::inner::Inner;
 use super::link::Link;
@@ -40,7 +42,7 @@ pub struct Builder {
     host_memory: Option<u64>,
     pub(super) knows_memory: bool,
     pub(super) poisons: bool,
-    pub(super) resident_groups: u32,
+    resident_groups: Option<u32>,
     pub(super) thread_per_lane: bool,
 }
 
@@ -71,7 +73,7 @@ impl Builder {
             host_memory: None,
             knows_memory: true,
             poisons: true,
-            resident_groups: u32::MAX,
+            resident_groups: None,
             thread_per_lane: false,
         }
     }
@@ -94,10 +96,10 @@ impl Builder {
         self
     }
 
-    /// Sets the blocks that a device runs at once, and refuses more. By default there is no limit, but a launch with too few threads fails
-    /// at execution.
+    /// Sets the blocks that a launch may have: each is a thread, as all of them run at once. Default 4096, or 128 if [each lane](Self::thread_per_lane) is a
+    /// thread. If the system has fewer threads, the launch fails at execution; beyond the limits of the process, its runtime may abort.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
-        self.resident_groups = groups;
+        self.resident_groups = Some(groups);
         self
     }
 
@@ -223,6 +225,10 @@ impl Builder {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();
         }
         Ok(Arc::new(HostBackend { inner: Arc::new(Inner::new(&self)?) }))
+    }
+
+    pub(super) fn most_groups(&self) -> u32 {
+        self.resident_groups.unwrap_or(if self.thread_per_lane { 4096 / LANES as u32 } else { 4096 })
     }
 
     pub(super) fn budget(&self) -> u64 {

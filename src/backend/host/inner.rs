@@ -99,7 +99,7 @@ impl Inner {
             counts: Counts::default(),
             capabilities: builder.capabilities.clone(),
             knows_memory: builder.knows_memory,
-            resident_groups: builder.resident_groups,
+            resident_groups: builder.most_groups(),
             thread_per_lane: builder.thread_per_lane,
             peers: Peers::new(devices, &builder.peers)?,
             budget: Budget::new(builder.budget()),
