@@ -12,7 +12,7 @@
 #   --all        those of both
 #   --quick      little of everything: a look at whether it works, no figures
 #   --part NAME  that part alone
-#   --limit N    seconds for each part, instead of its own
+#   --limit N    seconds for each part, and for each row of benchmarks, instead of its own
 #   --parts      prints the parts of this run, with their limits in seconds
 #
 # Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed or it was
@@ -65,7 +65,8 @@ suite() {
 # Rows of the benchmarks, each in a process and with a limit of its own: one that hangs does not take those after it along.
 bench() {
     need_gpu
-    each=$((limit > 12 ? 12 : limit)) failed=''
+    each=${RINGMEM_BUNDLE_EACH:-12} failed=''
+    if [ "$limit" -lt "$each" ]; then each=$limit; fi
     for case in $cases; do
         # In this process group: it ends with the part.
         timeout --foreground -k 1 "$each" "$here/gpu_suite" bench "$case" ${quick:+--quick}
@@ -356,7 +357,7 @@ while read -r name limit; do
     echo "== $name, at most $limit s" >&2
     before=$(clocks)
     from=$(now)
-    RINGMEM_BUNDLE_LIMIT=$limit timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
+    RINGMEM_BUNDLE_LIMIT=$limit RINGMEM_BUNDLE_EACH=${most:-12} timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
     running=$!
     # One that hangs within the system cannot be ended, and `timeout` would wait for it.
     timeout $((limit + 100)) /bin/sh -c "sleep $((limit + 5)); kill -s KILL $running" > /dev/null 2>&1 < /dev/null &
