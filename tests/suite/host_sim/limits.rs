@@ -75,7 +75,7 @@ fn memory_freed_before_its_queued_copy_is_foreign() {
 fn a_launch_that_cannot_start_all_threads_is_an_error() {
     const CHILD: &str = "RINGMEM_TEST_HAS_NO_ROOM_FOR_GROUPS";
     if std::env::var_os(CHILD).is_some() {
-        let backend = build(HostBackend::builder().device_memory(1 << 20));
+        let backend = build(HostBackend::builder().device_memory(1 << 20).resident_groups(u32::MAX));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let module = backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
         let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
