@@ -423,17 +423,21 @@ impl Kernel {
                 unsafe { #call }
             }
         });
+        let taken = quote! {
+            let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
+        };
         // In one body, where an error of both is one error.
         let host = quote! {
             |#host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
-                let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
                 // The promises of `Entry::run`'s caller, here and below.
                 let #given = #host.on_each_lane(&|#host| {
+                    #taken
                     let (#machine, #lanes) = (&#path::Simulated(#host), &unsafe { #path::Threads::new(#host) });
                     let #given = #evaluated;
                     unsafe { #call }
                 });
                 if !#given {
+                    #taken
                     let (#machine, #lanes) = (&#path::Simulated(#host), &#path::Single(#host));
                     let #given = #evaluated;
                     unsafe { #call }

@@ -66,14 +66,15 @@ impl<'a> Threads<'a> {
     ///
     /// # Safety
     ///
-    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host to this call, and its lanes have the numbers 0 to 31, each once.
+    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host, to this thread alone. Its lanes have the numbers 0 to 31, each once and always the same, and
+    /// its [`all_gather`](KernelHost::all_gather) waits for all lanes and makes their earlier writes visible.
     #[must_use]
     pub const unsafe fn new(host: &'a dyn KernelHost) -> Self {
         Self(host)
     }
 }
 
-// SAFETY: the creator promises a lane for each number. `all_gather` returns after all lanes' calls, and what they wrote before is visible then.
+// SAFETY: the creator promises one lane for each number, and that `all_gather`, which is the barrier, waits for all and makes their writes visible.
 unsafe impl Lanes for Threads<'_> {
     const WIDTH: u32 = LANES as u32;
 
@@ -87,8 +88,8 @@ unsafe impl Lanes for Threads<'_> {
         self.0.groups()
     }
     fn broadcast(&self, value: u64) -> u64 {
-        // Of an ended lane, as on a device, any value.
-        self.0.all_gather(value)[0].unwrap_or(value)
+        // On a device any value would do. Here the lanes would wait on, each with its own.
+        self.0.all_gather(value)[0].expect("lane 0 has ended")
     }
     fn sum(&self, value: u64) -> u64 {
         self.0.all_gather(value).into_iter().flatten().fold(0, u64::wrapping_add)

@@ -1,6 +1,6 @@
 //! [`Lanes`]: the threads that execute one kernel function together.
 
-/// A warp, or one thread that acts as a warp of one lane.
+/// A warp, 32 threads of the host, or one thread that acts as a warp of one lane.
 ///
 /// Every lane calls `broadcast`, `sum`, `ballot` and `barrier`, in the same order. A lane that calls one of them alone waits for the others, or
 /// gets an unspecified value.
@@ -22,7 +22,7 @@ pub unsafe trait Lanes {
     fn group(&self) -> u64;
     /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
-    /// Returns lane 0's value in every lane; orders no memory access.
+    /// Returns lane 0's value in every lane; orders no memory access. After the end of lane 0 the value is unspecified, or a panic.
     fn broadcast(&self, value: u64) -> u64;
     /// Returns the wrapping sum over all lanes.
     fn sum(&self, value: u64) -> u64;

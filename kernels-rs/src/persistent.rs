@@ -55,6 +55,8 @@ pub trait Handler<M: Machine, L: Lanes> {
     ///
     /// Every lane of the group calls it, once, with its own copy of one batch. Until all lanes have passed a [`barrier`](Lanes::barrier), no
     /// lane lets another handler answer that batch: two handlers may assign one slot to two lanes.
+    ///
+    /// An implementation that calls the exchanges of [`Lanes`] calls them on every lane, in the same order: else a lane still answers when another publishes.
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
@@ -268,7 +270,8 @@ struct Unwinding<'a, W: Word> {
 
 impl<W: Word> Drop for Unwinding<'_, W> {
     fn drop(&mut self) {
-        // SAFETY: the only kernel on the block, which unwinds.
+        // SAFETY: the only kernel on the block, which unwinds: on the host perhaps on one lane of several, of which the others may store a state once more
+        // before they see that this one has ended.
         unsafe { control::panicked(self.block, self.epoch) };
     }
 }

@@ -99,7 +99,8 @@ pub struct Entry {
     /// # Safety
     ///
     /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol. If the host
-    /// [has lanes](KernelHost::on_each_lane), their numbers are 0 to [`LANES`] - 1, each once.
+    /// [has lanes](KernelHost::on_each_lane), there is one for each number from 0 to [`LANES`] - 1, whose [`lane`](KernelHost::lane) does not change, and
+    /// [`all_gather`](KernelHost::all_gather) waits for the others and orders memory as documented.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
@@ -145,10 +146,10 @@ pub trait KernelHost: Sync {
     /// Pauses in a wait, after `times` pauses.
     fn pause(&self, times: u32);
 
-    /// Calls a kernel once for each lane of a warp, on a thread each, with a host of this [`lane`](Self::lane), and returns true when all lanes have ended. A
-    /// panic of a lane is a panic of this call.
+    /// Calls a kernel once for each lane of a warp, on a thread each at the same time, with a host of this [`lane`](Self::lane), and returns true when all lanes
+    /// have ended. A panic of a lane is a panic of this call. Without threads for all lanes, no lane is called, and the launch fails.
     ///
-    /// Returns false, and calls nothing, if one thread is the whole group: the default.
+    /// Returns false, and calls nothing, if one thread is the whole group: the default, which a lane's host has, too.
     fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
         let _ = kernel;
         false

@@ -79,6 +79,9 @@ unsafe fn scale_all<M: Machine, L: Lanes>(machine: &M, lanes: &L, data: DevicePo
     }
 }
 
+/// Every lane panics.
+const ALL: u64 = 99;
+
 /// Sixteen words for each lane: what it learns of the others.
 ///
 /// # Safety
@@ -95,7 +98,9 @@ unsafe fn write_lanes<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: Devic
     write(1, lanes.sum(u64::from(lanes.lane())));
     write(2, lanes.broadcast(100 + u64::from(lanes.lane())));
     write(3, u64::from(lanes.ballot(lanes.lane().is_multiple_of(3))));
-    assert!(u64::from(lanes.lane()) != panicking, "this lane");
+    if u64::from(lanes.lane()) == panicking || panicking == ALL {
+        std::panic::panic_any(Bomb);
+    }
     if lanes.lane() == 31 {
         return;
     }
@@ -124,6 +129,11 @@ kernels! {
     }
 
     persistent fn total(Number) -> Sum = Total(Sum { count: 0, total: 0 });
+
+    persistent fn fragile(now: &Number, then: &mut Number) {
+        assert!(now.value != 13, "unlucky");
+        *then = *now;
+    }
 
     unsafe persistent fn offset(offset: u64) = serve_offset;
 
@@ -222,9 +232,37 @@ fn lanes_of_a_simulated_warp_exchange_values() {
 #[test]
 fn a_panic_of_a_lane_is_the_kernels_and_ends_no_other_lane() {
     let [_, warp] = backends();
-    let error = lanes_write(&warp, 5, 2 * 32 * 16).expect_err("two lanes panicked");
-    assert!(matches!(error, Error::KernelPanicked { name: "lanes" }), "{error}");
-    assert_eq!(warp.counters().kernel_panics, 2, "one for each warp");
+    for (lane, panics) in [(5, 2), (ALL, 4)] {
+        let error = lanes_write(&warp, lane, 2 * 32 * 16).expect_err("a lane of each warp, or all of them");
+        assert!(matches!(error, Error::KernelPanicked { name: "lanes" }), "{error}");
+        assert_eq!(warp.counters().kernel_panics, panics, "one for each warp");
+    }
+}
+
+/// A panic whose payload panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a drop");
+    }
+}
+
+#[test]
+fn a_panic_of_a_handler_ends_the_kernel_of_a_channel() {
+    for backend in backends() {
+        let mut channel = Channel::open(&backend, 0, FRAGILE).expect("a channel");
+        for value in 0..20 {
+            let _ = channel.try_send(Number { value });
+        }
+        let error = loop {
+            match channel.recv() {
+                Ok(answer) => assert!(answer.value < 13, "{answer:?}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("panic"), "{error}");
+    }
 }
 
 #[test]
@@ -250,6 +288,6 @@ fn the_abi_contains_each_layout_once() {
     assert_eq!(IMAGE.abi, ABI);
     assert_eq!(
         IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(),
-        ["double", "double_flagged", "running", "total", "offset", "scale", "lanes"]
+        ["double", "double_flagged", "running", "total", "fragile", "offset", "scale", "lanes"]
     );
 }

@@ -104,7 +104,8 @@ impl Builder {
     }
 
     /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as the warp. It is for tests of kernels that depend on the width of
-    /// a warp, and slow: at each exchange between lanes, 32 threads wait for each other. Kernels over buffers have no lanes.
+    /// a warp, and slow: at each exchange between lanes, 32 threads wait for each other. Kernels over buffers have no lanes, and an
+    /// [`Entry`](ringmem_layouts::image::Entry) that is not of `kernels!` runs on one thread.
     pub const fn thread_per_lane(mut self, threads: bool) -> Self {
         self.thread_per_lane = threads;
         self

@@ -20,6 +20,7 @@ use super::inner::{Group, Inner};
 use super::link::Route;
 use super::log::{Facts, Phase};
 use super::queue::{IS_STREAM, Item, Launch, Numbered, Operation, Queue};
+use super::warp::Assembly;
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
@@ -155,11 +156,16 @@ impl Operation {
 impl Launch {
     fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
         self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.address, operand.bytes))?;
+        let assembly = &Assembly::new(u64::from(self.groups));
         let run = |number| {
-            let group = Group { inner, device, number, groups: u64::from(self.groups), facts, refusal: OnceLock::new() };
+            let groups = u64::from(self.groups);
+            let group = Group { inner, device, number, groups, facts, assembly, has_arrived: OnceLock::new(), refusal: OnceLock::new() };
             // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `warp::run` passes
             // a lane of each number to one thread.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
+            if group.has_arrived.set(()).is_ok() {
+                assembly.leave();
+            }
             if let Some(source) = group.refusal.into_inner() {
                 return Err(Error::System { call: "start of a thread", path: None, answer: source });
             }
@@ -182,6 +188,9 @@ impl Launch {
             let first = run(0);
             others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
         });
+        if assembly.has_failed() {
+            inner.counts.launches.fetch_sub(1, Relaxed);
+        }
         event!(debug, kernel = self.entry.name, panicked = outcome.is_err(), "kernel ended");
         outcome
     }

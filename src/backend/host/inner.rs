@@ -37,7 +37,8 @@ use super::mapping::Mapping;
 use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
-use super::{Builder, Clock, warp};
+use super::warp::{self, Assembly};
+use super::{Builder, Clock};
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
 use crate::backend::ranges::{Range, Ranges, strike};
@@ -377,6 +378,9 @@ pub(super) struct Group<'a> {
     pub number: u64,
     pub groups: u64,
     pub facts: &'a Facts,
+    /// All groups of the launch.
+    pub assembly: &'a Assembly,
+    pub has_arrived: OnceLock<()>,
     /// Why its lanes could not be started.
     pub refusal: OnceLock<io::Error>,
 }

@@ -2,6 +2,8 @@
 //!
 //! The lanes of a warp on a GPU exchange values by instructions; here they meet: [`Warp::meet`] returns in each lane when all have brought a value. A lane
 //! that ends, also by a panic, is not waited for any longer, so that the others see its absence instead of waiting forever.
+//!
+//! Groups may wait for each other, too. So no lane runs before the lanes of all groups have threads: the groups join an [`Assembly`].
 
 use core::ptr::NonNull;
 use std::io;
@@ -13,6 +15,7 @@ use std::vec::Vec;
 use ringmem_layouts::image::{KernelHost, LANES};
 
 use super::inner::Group;
+use crate::sys::panic;
 
 type Values = [Option<u64>; LANES];
 
@@ -92,7 +95,49 @@ impl KernelHost for Lane<'_> {
     }
 }
 
-/// Runs a kernel on each lane. Fails, and runs nothing, if a thread cannot be started.
+/// The groups of a launch, until the lanes of all have threads, or cannot have them.
+pub struct Assembly {
+    state: Mutex<Assembling>,
+    complete: Condvar,
+}
+
+struct Assembling {
+    missing: u64,
+    has_failed: bool,
+}
+
+impl Assembly {
+    pub fn new(groups: u64) -> Self {
+        Self { state: Mutex::new(Assembling { missing: groups, has_failed: false }), complete: Condvar::new() }
+    }
+
+    fn arrive(&self, has_failed: bool) -> MutexGuard<'_, Assembling> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.missing -= 1;
+        state.has_failed |= has_failed;
+        if state.missing == 0 {
+            self.complete.notify_all();
+        }
+        state
+    }
+
+    /// Waits for the other groups; returns whether all have their lanes.
+    fn join(&self, has_failed: bool) -> bool {
+        let state = self.arrive(has_failed);
+        !self.complete.wait_while(state, |state| state.missing > 0).unwrap_or_else(PoisonError::into_inner).has_failed
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).has_failed
+    }
+
+    /// Lets the others go on without a group that has no lanes.
+    pub fn leave(&self) {
+        drop(self.arrive(false));
+    }
+}
+
+/// Runs a kernel on each lane. If a thread of any group cannot be started, it runs nothing, and fails for that group.
 pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> io::Result<()> {
     let meeting = Meeting { number: 0, brought: [None; LANES], seen: [None; LANES], has_ended: [false; LANES] };
     let (warp, all_there) = (Warp { meeting: Mutex::new(meeting), over: Condvar::new() }, OnceLock::new());
@@ -106,8 +151,14 @@ pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> io::
             })
         };
         let lanes: io::Result<Vec<_>> = (0..LANES).map(start).collect();
-        all_there.get_or_init(|| lanes.is_ok());
-        let panics: Vec<_> = lanes?.into_iter().filter_map(|lane| lane.join().err()).collect();
-        panics.into_iter().next().map_or(Ok(()), |panic| resume_unwind(panic))
+        let may_run = match group.has_arrived.set(()) {
+            Ok(()) => group.assembly.join(lanes.is_err()),
+            // A second kernel of the group.
+            Err(()) => lanes.is_ok(),
+        };
+        all_there.get_or_init(|| may_run);
+        // The last panic resumes; the payloads of the others are leaked, as their drop may panic.
+        panic::each(lanes?, |lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        Ok(())
     })
 }
