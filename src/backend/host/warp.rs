@@ -162,3 +162,21 @@ pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> io::
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_group_begins_if_one_of_them_has_no_lanes() {
+        for has_failed in [false, true] {
+            let assembly = &Assembly::new(4);
+            let begin = thread::scope(|scope| {
+                let groups = [false, has_failed, false].map(|has_failed| scope.spawn(move || assembly.join(has_failed)));
+                assembly.leave();
+                groups.map(|group| group.join().expect("no panic"))
+            });
+            assert_eq!((begin, assembly.has_failed()), ([!has_failed; 3], has_failed));
+        }
+    }
+}

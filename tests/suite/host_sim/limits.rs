@@ -75,33 +75,30 @@ fn memory_freed_before_its_queued_copy_is_foreign() {
 fn a_launch_that_cannot_start_all_threads_is_an_error() {
     const CHILD: &str = "RINGMEM_TEST_HAS_NO_ROOM_FOR_GROUPS";
     if std::env::var_os(CHILD).is_some() {
-        // With lanes, the groups have threads, but not all of their lanes: no group runs.
-        for (has_lanes, too_many) in [(false, 100_000), (true, 40)] {
-            let backend = build(HostBackend::builder().device_memory(1 << 20).resident_groups(u32::MAX).thread_per_lane(has_lanes));
-            let stream = Stream::new(&backend, 0).expect("a stream");
-            let module = backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
-            let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
-            let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
-            let launch = |groups| {
-                let launch = ringmem::backend::Launch {
-                    module,
-                    name: "increment",
-                    arguments: &arguments,
-                    groups,
-                    stays: false,
-                    operands: &[],
-                    elements: None,
-                };
-                // SAFETY: within the buffer, unused before the wait.
-                let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
-                backend.wait(ticket, Some(LIMIT))
+        let backend = build(HostBackend::builder().device_memory(1 << 20).resident_groups(u32::MAX));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let module = backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
+        let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
+        let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
+        let launch = |groups| {
+            let launch = ringmem::backend::Launch {
+                module,
+                name: "increment",
+                arguments: &arguments,
+                groups,
+                stays: false,
+                operands: &[],
+                elements: None,
             };
-            let error = launch(too_many).expect_err("no room for so many");
-            assert!(matches!(error, Error::System { call: "start of a thread", .. }), "{error}");
-            assert_eq!((buffer.to_vec().expect("a download"), backend.counters().launches), (vec![0; 64], 0));
-            assert!(launch(1).expect("room for one"));
-            assert_eq!((buffer.to_vec().expect("a download"), backend.counters().launches), (vec![1; 64], 1));
-        }
+            // SAFETY: within the buffer, unused before the wait.
+            let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
+            backend.wait(ticket, Some(LIMIT))
+        };
+        let error = launch(100_000).expect_err("no room for so many");
+        assert!(matches!(error, Error::System { call: "start of a thread", .. }), "{error}");
+        assert_eq!((buffer.to_vec().expect("a download"), backend.counters().launches), (vec![0; 64], 0));
+        assert!(launch(1).expect("room for one"));
+        assert_eq!((buffer.to_vec().expect("a download"), backend.counters().launches), (vec![1; 64], 1));
         return;
     }
     let test = "host_sim::limits::a_launch_that_cannot_start_all_threads_is_an_error";
