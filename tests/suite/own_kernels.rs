@@ -8,6 +8,8 @@ use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Layout, Machine};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, SharedLayout, kernels, persistent};
 
+use crate::eventually;
+
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 1)]
@@ -262,6 +264,7 @@ fn a_panic_of_a_handler_ends_the_kernel_of_a_channel() {
             }
         };
         assert!(error.to_string().contains("panic"), "{error}");
+        eventually("no lane waits for the one that panicked", || backend.counters().kernel_panics == 1);
     }
 }
 

@@ -6,21 +6,20 @@
 //! operations after them rely on their order.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::format;
 use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
-use std::vec::Vec;
 
 use super::faults::Verb;
 use super::inner::{Group, Inner};
 use super::link::Route;
 use super::log::{Facts, Phase};
 use super::queue::{IS_STREAM, Item, Launch, Numbered, Operation, Queue};
-use super::warp::Assembly;
+use super::warp::{self, Assembly};
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
@@ -40,7 +39,7 @@ impl Queue {
             move || queue.run(&inner, id, &operations)
         };
         let thread = thread::Builder::new().name(format!("ringmem-{}", id.get())).spawn(run);
-        queue.set_thread(thread.map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?);
+        queue.set_thread(thread.map_err(no_thread)?);
         inner.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
         inner.counts.streams.fetch_add(1, Relaxed);
         Ok(id)
@@ -153,44 +152,43 @@ impl Operation {
     }
 }
 
+fn no_thread(source: io::Error) -> Error {
+    Error::System { call: "start of a thread", path: None, answer: source }
+}
+
 impl Launch {
     fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
         self.operands.iter().try_for_each(|operand| inner.ranges.taints().check(operand.address, operand.bytes))?;
-        let assembly = &Assembly::new(u64::from(self.groups));
+        let groups = u64::from(self.groups);
+        let assembly = Assembly::new(groups);
         let run = |number| {
-            let groups = u64::from(self.groups);
-            let group = Group { inner, device, number, groups, facts, assembly, has_arrived: OnceLock::new(), refusal: OnceLock::new() };
+            let group = Group { inner, device, number, groups, facts, assembly: &assembly, has_arrived: AtomicBool::new(false) };
             // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `warp::run` passes
             // a lane of each number to one thread.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
-            if group.has_arrived.set(()).is_ok() {
-                assembly.leave();
-            }
-            if let Some(source) = group.refusal.into_inner() {
-                return Err(Error::System { call: "start of a thread", path: None, answer: source });
-            }
+            assembly.leave(&group.has_arrived);
             ended.ok_or_else(|| {
                 inner.counts.kernel_panics.fetch_add(1, Relaxed);
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
         // Groups may wait for each other, so all need a thread.
-        let all_there = OnceLock::new();
+        let gate = OnceLock::new();
         let outcome = thread::scope(|scope| {
-            let start = |number| {
-                let all_there = &all_there;
-                thread::Builder::new().spawn_scoped(scope, move || if *all_there.wait() { run(number) } else { Ok(()) })
-            };
-            let others: io::Result<Vec<_>> = (1..u64::from(self.groups)).map(start).collect();
-            all_there.get_or_init(|| others.is_ok());
-            let others = others.map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?;
+            let others = warp::start(scope, 1..groups, &gate, run);
+            gate.get_or_init(|| others.is_ok());
+            let others = others.map_err(no_thread)?;
             inner.counts.launches.fetch_add(1, Relaxed);
             let first = run(0);
-            others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
+            others.into_iter().fold(first, |outcome, other| outcome.and(other.join().ok().flatten().unwrap_or(Ok(()))))
         });
-        if assembly.has_failed() {
-            inner.counts.launches.fetch_sub(1, Relaxed);
-        }
+        let outcome = match assembly.into_failure() {
+            Some(source) => {
+                inner.counts.launches.fetch_sub(1, Relaxed);
+                Err(no_thread(source))
+            }
+            None => outcome,
+        };
         event!(debug, kernel = self.entry.name, panicked = outcome.is_err(), "kernel ended");
         outcome
     }

@@ -20,8 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use core::time::Duration;
 use std::boxed::Box;
 use std::collections::HashMap;
-use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
@@ -380,9 +379,7 @@ pub(super) struct Group<'a> {
     pub facts: &'a Facts,
     /// All groups of the launch.
     pub assembly: &'a Assembly,
-    pub has_arrived: OnceLock<()>,
-    /// Why its lanes could not be started.
-    pub refusal: OnceLock<io::Error>,
+    pub has_arrived: AtomicBool,
 }
 
 impl KernelHost for Group<'_> {
@@ -421,12 +418,10 @@ impl KernelHost for Group<'_> {
     }
 
     fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
-        if !self.inner.thread_per_lane {
-            return false;
+        let has_lanes = self.inner.thread_per_lane;
+        if has_lanes {
+            warp::run(self, kernel);
         }
-        if let Err(source) = warp::run(self, kernel) {
-            self.refusal.get_or_init(|| source);
-        }
-        true
+        has_lanes
     }
 }

@@ -5,11 +5,14 @@
 //!
 //! Groups may wait for each other, too. So no lane runs before the lanes of all groups have threads: the groups join an [`Assembly`].
 
+use core::ops::Range;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::vec::Vec;
 
 use ringmem_layouts::image::{KernelHost, LANES};
@@ -39,7 +42,7 @@ impl Warp {
         self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the meeting if nobody is waited for.
+    /// Ends the meeting when each lane has brought a value or ended.
     fn close(&self, meeting: &mut Meeting) {
         if meeting.brought.iter().zip(meeting.has_ended).all(|(value, has_ended)| has_ended || value.is_some()) {
             meeting.seen = core::mem::take(&mut meeting.brought);
@@ -103,18 +106,20 @@ pub struct Assembly {
 
 struct Assembling {
     missing: u64,
-    has_failed: bool,
+    /// Why the lanes of a group have no threads.
+    failure: Option<io::Error>,
 }
 
 impl Assembly {
     pub fn new(groups: u64) -> Self {
-        Self { state: Mutex::new(Assembling { missing: groups, has_failed: false }), complete: Condvar::new() }
+        Self { state: Mutex::new(Assembling { missing: groups, failure: None }), complete: Condvar::new() }
     }
 
-    fn arrive(&self, has_failed: bool) -> MutexGuard<'_, Assembling> {
+    /// A group arrives once, whatever number of kernels it runs.
+    fn arrive(&self, has_arrived: &AtomicBool, failure: Option<io::Error>) -> MutexGuard<'_, Assembling> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.missing -= 1;
-        state.has_failed |= has_failed;
+        state.missing -= u64::from(!has_arrived.swap(true, Relaxed));
+        state.failure = state.failure.take().or(failure);
         if state.missing == 0 {
             self.complete.notify_all();
         }
@@ -122,45 +127,47 @@ impl Assembly {
     }
 
     /// Waits for the other groups; returns whether all have their lanes.
-    fn join(&self, has_failed: bool) -> bool {
-        let state = self.arrive(has_failed);
-        !self.complete.wait_while(state, |state| state.missing > 0).unwrap_or_else(PoisonError::into_inner).has_failed
+    fn join(&self, has_arrived: &AtomicBool, failure: Option<io::Error>) -> bool {
+        let state = self.arrive(has_arrived, failure);
+        self.complete.wait_while(state, |state| state.missing > 0).unwrap_or_else(PoisonError::into_inner).failure.is_none()
     }
 
-    pub fn has_failed(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).has_failed
+    /// Lets the others go on without a group that has ended, perhaps without lanes.
+    pub fn leave(&self, has_arrived: &AtomicBool) {
+        drop(self.arrive(has_arrived, None));
     }
 
-    /// Lets the others go on without a group that has no lanes.
-    pub fn leave(&self) {
-        drop(self.arrive(false));
+    /// Returns why no group has run.
+    pub fn into_failure(self) -> Option<io::Error> {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner).failure
     }
 }
 
-/// Runs a kernel on each lane. If a thread of any group cannot be started, it runs nothing, and fails for that group.
-pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> io::Result<()> {
+/// Starts a thread for each number. They begin when the gate is set, and run nothing if it is false.
+pub fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    numbers: Range<u64>,
+    gate: &'scope OnceLock<bool>,
+    run: impl Fn(u64) -> T + Copy + Send + 'scope,
+) -> io::Result<Vec<ScopedJoinHandle<'scope, Option<T>>>> {
+    let one = |number| thread::Builder::new().spawn_scoped(scope, move || gate.wait().then(|| run(number)));
+    numbers.map(one).collect()
+}
+
+/// Runs a kernel on each lane, unless a thread of any group cannot be started.
+pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) {
     let meeting = Meeting { number: 0, brought: [None; LANES], seen: [None; LANES], has_ended: [false; LANES] };
-    let (warp, all_there) = (Warp { meeting: Mutex::new(meeting), over: Condvar::new() }, OnceLock::new());
+    let (warp, gate) = (&Warp { meeting: Mutex::new(meeting), over: Condvar::new() }, OnceLock::new());
     thread::scope(|scope| {
-        let start = |number| {
-            let (warp, all_there) = (&warp, &all_there);
-            thread::Builder::new().spawn_scoped(scope, move || {
-                if *all_there.wait() {
-                    kernel(&Lane { group, warp, number });
-                }
-            })
+        let started = start(scope, 0..LANES as u64, &gate, move |number| kernel(&Lane { group, warp, number: number as usize }));
+        let (lanes, failure) = match started {
+            Ok(lanes) => (lanes, None),
+            Err(failure) => (Vec::new(), Some(failure)),
         };
-        let lanes: io::Result<Vec<_>> = (0..LANES).map(start).collect();
-        let may_run = match group.has_arrived.set(()) {
-            Ok(()) => group.assembly.join(lanes.is_err()),
-            // A second kernel of the group.
-            Err(()) => lanes.is_ok(),
-        };
-        all_there.get_or_init(|| may_run);
+        gate.get_or_init(|| group.assembly.join(&group.has_arrived, failure));
         // The last panic resumes; the payloads of the others are leaked, as their drop may panic.
-        panic::each(lanes?, |lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        Ok(())
-    })
+        panic::each(lanes, |lane| lane.join().map_or_else(|panic| resume_unwind(panic), drop));
+    });
 }
 
 #[cfg(test)]
@@ -170,13 +177,16 @@ mod tests {
     #[test]
     fn no_group_begins_if_one_of_them_has_no_lanes() {
         for has_failed in [false, true] {
-            let assembly = &Assembly::new(4);
+            let whole = Assembly::new(4);
+            let assembly = &whole;
             let begin = thread::scope(|scope| {
-                let groups = [false, has_failed, false].map(|has_failed| scope.spawn(move || assembly.join(has_failed)));
-                assembly.leave();
+                let failure = |has_failed: bool| has_failed.then(|| io::Error::other("no thread"));
+                let groups = [false, has_failed, false]
+                    .map(|has_failed| scope.spawn(move || assembly.join(&AtomicBool::new(false), failure(has_failed))));
+                assembly.leave(&AtomicBool::new(false));
                 groups.map(|group| group.join().expect("no panic"))
             });
-            assert_eq!((begin, assembly.has_failed()), ([!has_failed; 3], has_failed));
+            assert_eq!((begin, whole.into_failure().is_some()), ([!has_failed; 3], has_failed));
         }
     }
 }
