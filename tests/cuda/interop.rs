@@ -6,13 +6,23 @@ use std::sync::mpsc::channel;
 use std::thread::{scope, spawn, yield_now};
 
 use ringmem::Error;
-use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
-use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Uses};
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::backend::cuda::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
+use ringmem::backend::{Address, Backend, Copy, DeviceAddress, StreamId, Uses};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
 use crate::held::Held;
 use crate::rig::{self, Double, LIMIT, Step, alone};
+
+/// A stream of cudarc's and the legacy default stream, adopted.
+fn both_adopted(backend: &CudaBackend) -> [(StreamId, Arc<CudaStream>); 2] {
+    let context = CudaContext::new(0).expect("cudarc's");
+    let stream = context.new_stream().expect("a stream");
+    let adopted = backend.adopt_stream(&stream).expect("of the primary context");
+    let default = backend.adopt_default_stream(0).expect("device 0");
+    [(adopted, stream), (default, context.default_stream())]
+}
 
 alone! {
     fn both_libraries_share_the_primary_context() {
@@ -81,14 +91,9 @@ alone! {
     }
 
     fn a_position_in_an_adopted_stream_covers_the_operations_of_its_owner() {
-        let backend = rig::open();
-        let context = CudaContext::new(0).expect("cudarc's");
-        let stream = context.new_stream().expect("a stream");
-        let adopted = backend.adopt_stream(&stream).expect("of the primary context");
-        let default = backend.adopt_default_stream(0).expect("device 0");
-        let (from, double) = (stream.clone_htod(&[7_u8; 64]).expect("memory"), Double::new());
-        stream.synchronize().expect("done");
-        for (id, stream) in [(adopted, &stream), (default, &context.default_stream())] {
+        let (backend, double) = (rig::open(), Double::new());
+        for (id, stream) in both_adopted(&backend) {
+            let from = stream.clone_htod(&[7_u8; 64]).expect("memory");
             let mut to = stream.alloc_zeros::<u8>(64).expect("memory");
             stream.synchronize().expect("done");
             assert!(backend.wait(backend.record_position(id).expect("open"), Some(LIMIT)).expect("no failure"));
@@ -103,20 +108,14 @@ alone! {
             double.hold(Step::Copy, 0);
             assert!(backend.wait(position, Some(LIMIT)).expect("no failure") && backend.wait(after, Some(LIMIT)).expect("no failure"));
             assert_eq!(stream.clone_dtoh(&to).expect("a copy"), [7; 64]);
+            backend.close_stream(id);
         }
-        backend.close_stream(adopted);
-        backend.close_stream(default);
     }
 
     fn synchronizing_an_adopted_stream_waits_for_the_operations_of_its_owner() {
-        let backend = rig::open();
-        let context = CudaContext::new(0).expect("cudarc's");
-        let stream = context.new_stream().expect("a stream");
-        let adopted = backend.adopt_stream(&stream).expect("of the primary context");
-        let default = backend.adopt_default_stream(0).expect("device 0");
-        let (from, double) = (stream.clone_htod(&[7_u8; 64]).expect("memory"), Double::new());
-        stream.synchronize().expect("done");
-        for (id, stream) in [(adopted, &stream), (default, &context.default_stream())] {
+        let (backend, double) = (rig::open(), Double::new());
+        for (id, stream) in both_adopted(&backend) {
+            let from = stream.clone_htod(&[7_u8; 64]).expect("memory");
             let mut to = stream.alloc_zeros::<u8>(64).expect("memory");
             backend.synchronize(id).expect("done");
             // Of the owner, after the backend's last position.
@@ -124,7 +123,7 @@ alone! {
             stream.memcpy_dtod(&from, &mut to).expect("queued");
             let (asked, has_returned) = (double.calls("cuStreamQuery"), AtomicBool::new(false));
             let has_waited = scope(|scope| {
-                // The copy is executed once somebody asks whether it is.
+                // Releases the copy at the first query of the stream.
                 let executed = scope.spawn(|| {
                     while double.calls("cuStreamQuery") == asked && !has_returned.load(Acquire) {
                         yield_now();
@@ -140,9 +139,8 @@ alone! {
             });
             assert!(has_waited, "it returned without a question to the driver");
             assert_eq!(stream.clone_dtoh(&to).expect("a copy"), [7; 64]);
+            backend.close_stream(id);
         }
-        backend.close_stream(adopted);
-        backend.close_stream(default);
     }
 
     fn a_value_kept_by_an_adopted_stream_can_use_the_backend_when_it_is_dropped() {

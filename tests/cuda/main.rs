@@ -25,3 +25,5 @@ mod streams;
 mod under_a_kernel;
 mod unresponsive;
 mod unspecified;
+
+use rig::clean as in_a_process;

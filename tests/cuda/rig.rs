@@ -150,6 +150,7 @@ pub fn soon(is_so: impl Fn() -> bool) -> bool {
     is_so()
 }
 
+/// Tests in processes of their own, of which `in_a_process` of the program's root judges the outcome.
 macro_rules! alone {
     ($($(#[$attribute:meta])* fn $name:ident() $(with($($variable:literal = $value:expr),+))? $body:block)+) => {
         $(
@@ -158,7 +159,7 @@ macro_rules! alone {
             fn $name() {
                 let alone = crate::rig::Alone::new(concat!(module_path!(), "::", stringify!($name)));
                 $($(let alone = alone.with($variable, $value);)+)?
-                crate::rig::clean(&alone, || $body);
+                crate::in_a_process(&alone, || $body);
             }
         )+
     };

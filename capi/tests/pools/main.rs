@@ -169,26 +169,15 @@ unsafe impl Send for Opening {}
 // SAFETY: as above.
 unsafe impl Sync for Opened {}
 
-/// Runs a test in a process of its own, on the driver double.
-macro_rules! alone {
-    ($($(#[$attribute:meta])* fn $name:ident() $(with($($variable:literal = $value:expr),+))? $body:block)+) => {
-        $(
-            $(#[$attribute])*
-            #[test]
-            fn $name() {
-                let alone = crate::rig::Alone::new(concat!(module_path!(), "::", stringify!($name)));
-                $($(let alone = alone.with($variable, $value);)+)?
-                if alone.is_here() {
-                    $body
-                    return;
-                }
-                let said = alone.run();
-                assert!(!said.contains("violation"), "{said}");
-            }
-        )+
-    };
+/// Runs a test in a process of its own, on the driver double. What the library keeps until the process ends is not a leak.
+fn in_a_process(alone: &rig::Alone, body: impl FnOnce()) {
+    if alone.is_here() {
+        return body();
+    }
+    let said = alone.run();
+    assert!(!said.contains("violation"), "{said}");
 }
-use alone;
+use rig::alone;
 
 /// Forks, and asserts that the child ends with true.
 fn holds_in_a_forked_child(check: impl FnOnce() -> bool) {
