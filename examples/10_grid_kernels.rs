@@ -1,4 +1,4 @@
-//! Kernels over buffers, without `unsafe`: one that reads a buffer and writes another, three in a chain, and one that updates a mirrored buffer.
+//! Kernels over buffers without `unsafe`: from one buffer to another, three in a chain, and an update of a mirrored buffer.
 //!
 //! `cargo run --release --features std --example 10_grid_kernels`
 

@@ -68,7 +68,7 @@ kernels! {
         }
     }
 
-    /// The first node after this one that touches it, plus 1, and the run in which it is.
+    /// Writes the index of the first later node that touches this one, plus 1, and where its run begins; zeros without one.
     pub grid fn meet(at: Index, positions: &[Vec3], radii: &[f32], grid: &[Cell], cell: &mut u32, next: &mut u32) {
         let (here, radius) = (positions[at.get()], radii[at.get()]);
         (*cell, *next) = (0, 0);

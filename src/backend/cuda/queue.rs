@@ -32,7 +32,7 @@
 //! A stream of the caller, or one whose handle was lent, has operations of others, which get no number (`is_shared`). There, a number from
 //! [`record_position`](Queue::record_position) also stands for what others queued before it. An event recorded before may miss that, so none is taken to
 //! cover the number, and to record one at each position would cost a call of the driver per free. The event is recorded when a waiter or query first needs
-//! it: later, thus after at least what the number stands for. Until then the caller must not destroy the stream.
+//! it. That is later, so the event covers at least what the number stands for. Until then the caller must not destroy the stream.
 //!
 //! Such an event is incomplete for a moment even on an idle stream, so a query asks the whole stream first: if that is idle, all numbers are complete. The
 //! close and [`synchronize`](Queue::synchronize) wait for a new position, because the last number may miss operations of others.

@@ -181,8 +181,8 @@ pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Returns a folder for `LD_LIBRARY_PATH` in which a driver's names link to the [library], or the one that `RINGMEM_DOUBLE_LIBRARIES` names: a library that
-/// was compiled for a sanitizer could not be loaded. Fails as [`library`].
+/// Returns a folder for `LD_LIBRARY_PATH`, with links from a driver's names to the [library]. `RINGMEM_DOUBLE_LIBRARIES` sets another folder, for programs
+/// under a sanitizer, whose own build of the library cannot be loaded. Fails as [`library`].
 #[cfg(unix)]
 pub fn libraries() -> io::Result<PathBuf> {
     if let Some(folder) = std::env::var_os("RINGMEM_DOUBLE_LIBRARIES") {
