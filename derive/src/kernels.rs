@@ -5,7 +5,7 @@
 use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, LitStr, Path, Result, Type, Visibility};
+use syn::{Attribute, Error, Expr, LitStr, Path, Result, Type, Visibility, parse_quote};
 
 use self::elements::{Parameter, Role};
 use crate::layout::unraw;
@@ -36,6 +36,7 @@ struct Kernel {
 enum Rings {
     Indexed,
     Flagged,
+    Grouped,
 }
 
 #[allow(clippy::large_enum_variant, reason = "a few values, at compile time")]
@@ -317,8 +318,9 @@ impl Kernel {
         let constant = Ident::new(&text.to_uppercase(), name.span());
         let entry = format_ident!("__{text}_on_the_device");
         // Hygienic: the user's expressions cannot meet them.
-        let [machine, lanes, host, words, controls, epoch, idle_ns, batch] =
-            ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
+        let [machine, lanes, host, words, controls, epoch, idle_ns, batch, groups] =
+            ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"]
+                .map(|name| Ident::new(name, Span::mixed_site()));
         // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.
         let once = format_ident!("__{text}_is_a_kernel", span = name.span());
         let once = quote! {
@@ -346,19 +348,28 @@ impl Kernel {
             Form::Elements { .. } => TokenStream::new(),
         };
         let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
+        let of_rings = |rings: &Rings| match rings {
+            Rings::Indexed | Rings::Flagged => (Vec::new(), quote!(())),
+            Rings::Grouped => {
+                let shared = parse_quote!(#kernel::DevicePointer<#path::__layouts::ring::groups::Groups<u64>>);
+                (vec![(groups.clone(), shared)], groups.to_token_stream())
+            }
+        };
         let (own, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
                 let (input, output) = (messages.first(input), messages.first(output));
                 let run = match state {
-                    Some((_, state)) => quote!(fold::<#rings, _, _, #state, #input, #output, _>),
-                    None => quote!(each::<#rings, _, _, #input, #output, _>),
+                    Some((_, state)) => quote!(fold::<#path::__private::#rings, _, _, #state, #input, #output, _>),
+                    None => quote!(each::<#path::__private::#rings, _, _, #input, #output, _>),
                 };
-                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
+                let (own, argument) = of_rings(rings);
+                (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
                 let (input, output) = (messages.first(input), messages.first(output));
-                let run = quote!(typed::<#rings, _, _, #input, #output, _>);
-                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
+                let run = quote!(typed::<#path::__private::#rings, _, _, #input, #output, _>);
+                let (own, argument) = of_rings(rings);
+                (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Launched { arguments, function } => {
                 let names = arguments.iter().map(|(name, _)| name);
@@ -472,9 +483,15 @@ impl Kernel {
     }
 }
 
+/// The name of the variant.
 impl ToTokens for Rings {
     fn to_tokens(&self, tokens: &mut TokenStream) {
-        (*self == Self::Flagged).to_tokens(tokens);
+        let name = match self {
+            Self::Indexed => "Indexed",
+            Self::Flagged => "Flagged",
+            Self::Grouped => "Grouped",
+        };
+        Ident::new(name, Span::call_site()).to_tokens(tokens);
     }
 }
 
@@ -482,7 +499,7 @@ impl Rings {
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
         // Safe: the image is of this list, in which this kernel accesses only its rings.
-        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #self) }))
+        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #kernel::Rings::#self) }))
     }
 }
 

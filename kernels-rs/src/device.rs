@@ -163,8 +163,8 @@ unsafe impl Lanes for Warp {
         now
     }
     #[inline(always)]
-    fn remember(&self, control: u64, epoch: u32) {
-        compiler::remember(control, epoch);
+    fn remember(&self, control: u64, epoch: u32, groups: u64) {
+        compiler::remember(control, epoch, groups);
     }
 }
 
@@ -174,7 +174,9 @@ mod rustc {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-    use ringmem_layouts::{Counter, Word, control};
+    use ringmem_layouts::control::{self, Fault};
+    use ringmem_layouts::ring::groups::Groups;
+    use ringmem_layouts::{Counter, Word};
 
     use crate::probe::Pairs;
 
@@ -228,16 +230,18 @@ mod rustc {
         unsafe { core::arch::nvptx::_grid_dim_x() as u64 }
     }
     #[inline(always)]
-    pub fn remember(control: u64, epoch: u32) {
-        let [place, launch, owner] = row(group());
+    pub fn remember(control: u64, epoch: u32, groups: u64) {
+        let group = group();
+        let [place, launch, shared, owner] = row(group);
         launch.store(u64::from(epoch), Relaxed);
         place.store(control, Relaxed);
-        owner.store(block_number(group()), Relaxed);
+        shared.store(groups, Relaxed);
+        owner.store(block_number(group), Relaxed);
     }
 
-    /// For the panic handler: per block, its control block (0 for none), epoch and number. A block reports nothing if another one has
+    /// For the panic handler: per block, its control block (0 for none), epoch, `Groups` (0 for none) and number. A block reports nothing if another one has
     /// overwritten its row.
-    static CONTROLS: [[AtomicU64; 3]; 4096] = [const { [const { AtomicU64::new(0) }; 3] }; 4096];
+    static CONTROLS: [[AtomicU64; 4]; 4096] = [const { [const { AtomicU64::new(0) }; 4] }; 4096];
 
     #[inline(always)]
     fn grid_number() -> u64 {
@@ -254,14 +258,14 @@ mod rustc {
     }
 
     #[inline(always)]
-    fn row(group: u64) -> &'static [AtomicU64; 3] {
+    fn row(group: u64) -> &'static [AtomicU64; 4] {
         // The golden ratio distributes launches over the table.
         let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// In a persistent kernel, the warp notices the exit at its next ballot, and the host the state. A kernel over buffers, whose blocks have several warps,
-    /// has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
+    /// In a persistent kernel, the warp notices the exit at its next ballot, other groups the fault in their counters, and the host the state. A kernel over
+    /// buffers, whose blocks have several warps, has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let threads: u32;
@@ -271,11 +275,16 @@ mod rustc {
             // SAFETY: ends the launch.
             unsafe { asm!("trap;", "exit;", options(noreturn, nostack)) }
         }
-        let [place, epoch, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
-        if place != 0 && owner == block_number(group()) {
+        let [place, epoch, shared, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
+        let is_remembered = owner == block_number(group());
+        if is_remembered && shared != 0 {
+            // SAFETY: a kernel of this block, which still runs, remembered its counters, which are words.
+            unsafe { &*(shared as *const Groups<DeviceWord>) }.end(Some(Fault::Panic));
+        }
+        if is_remembered && place != 0 {
             // SAFETY: a kernel of this block, which still runs, remembered it.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
-            // SAFETY: the only kernel on the block; this lane exits below.
+            // SAFETY: the only kernel on the block, of whose groups only this one stores the state; this lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
         }
         // SAFETY: ends this lane.
@@ -396,7 +405,7 @@ mod rust_cuda {
         unsafe { asm!("mov.u32 {}, %nctaid.x;", out(reg32) groups, options(pure, nomem, nostack)) };
         u64::from(groups)
     }
-    pub const fn remember(_control: u64, _epoch: u32) {}
+    pub const fn remember(_control: u64, _epoch: u32, _groups: u64) {}
 
     #[cfg(feature = "entries")]
     mod entries {

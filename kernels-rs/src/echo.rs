@@ -1,11 +1,9 @@
 //! `echo`: returns each message, over each kind of ring.
 
-use ringmem_layouts::kernel::DevicePointer;
-use ringmem_layouts::ring::aggregate::Aggregate;
-use ringmem_layouts::{Counter, Machine, SharedLayout};
+use ringmem_layouts::{Machine, SharedLayout};
 
 use crate::probe::Pairs;
-use crate::{Batch, Handler, Lanes, Launch, persistent_aggregated, persistent_paired};
+use crate::{Batch, Handler, Lanes, Launch, persistent_paired};
 
 /// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -17,7 +15,7 @@ pub struct Echo {
 }
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_PAIRED};
+pub use crate::image::{ECHO, ECHO_BARE, ECHO_FLAGGED, ECHO_GROUPED, ECHO_PAIRED};
 
 /// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;
@@ -33,22 +31,6 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
         unsafe { batch.return_all(lanes) };
         0
     }
-}
-
-/// Runs `echo_aggregated` on any machine.
-///
-/// # Safety
-///
-/// As [`persistent_aggregated`].
-#[inline(always)]
-pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(
-    machine: &M,
-    lanes: &L,
-    launch: &Launch,
-    shared: DevicePointer<Aggregate<u64>>,
-) {
-    // SAFETY: the caller makes the promises of `persistent_aggregated` for this launch and these counters; both are passed on unchanged.
-    unsafe { persistent_aggregated(machine, lanes, launch, shared.address(), &mut Handle::<true>) }
 }
 
 /// Runs `echo_paired` on any machine.

@@ -55,7 +55,7 @@ unsafe impl Lanes for Single<'_> {
     fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    fn remember(&self, _control: u64, _epoch: u32) {}
+    fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
 }
 
 /// A group of 32 threads, each a lane of a warp.
@@ -107,7 +107,7 @@ unsafe impl Lanes for Threads<'_> {
     fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    fn remember(&self, _control: u64, _epoch: u32) {}
+    fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
 }
 
 impl Pairs for Simulated<'_> {

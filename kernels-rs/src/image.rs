@@ -1,5 +1,4 @@
 use ringmem_layouts::kernel::DevicePointer;
-use ringmem_layouts::ring::aggregate::Aggregate;
 
 use crate::echo::{self, Echo, Handle};
 use crate::histogram::{self, Work};
@@ -20,8 +19,8 @@ kernels! {
     /// [`ECHO`] between rings with a flag in each word.
     pub unsafe persistent fn echo_paired() = echo::echo_paired;
 
-    /// [`ECHO`] for groups that share one output ring and `shared`.
-    pub unsafe persistent fn echo_aggregated(shared: DevicePointer<Aggregate<u64>>) = echo::echo_aggregated;
+    /// [`ECHO`] by several groups.
+    pub grouped fn echo_grouped(Echo) -> Echo = Handle::<true>;
 
     /// [`ECHO`] without accounts while it is busy: see [`Handler`](crate::Handler).
     pub persistent fn echo_bare(Echo) -> Echo = Handle::<false>;

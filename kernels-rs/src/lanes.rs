@@ -34,8 +34,9 @@ pub unsafe trait Lanes {
     fn pause(&self, times: u32);
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Sets control block (0 for none) and launch for panics, on lane 0.
-    fn remember(&self, control: u64, epoch: u32);
+    /// Sets what a panic of this group changes: the state in a control block, at this launch, and the counters
+    /// [`Groups`](ringmem_layouts::ring::groups::Groups); 0 for none. For lane 0.
+    fn remember(&self, control: u64, epoch: u32, groups: u64);
 }
 
 /// Returns the nanoseconds to sleep after `times` empty polls.

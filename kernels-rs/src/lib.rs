@@ -38,7 +38,7 @@
 //! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`]. Each argument has 64 bits. [`SAXPY`] and
 //! [`SMOOTH`] are kernels over buffers, which `Stream::run` launches.
 //!
-//! Block `b` of a persistent kernel, one warp, serves control block `b` of an array.
+//! Block `b` of a persistent kernel, one warp, serves control block `b` of an array. The groups of a `grouped fn` serve the first one together.
 //!
 //! # Every wait, and how it ends
 //!
@@ -47,7 +47,9 @@
 //! | where | waits for | ends otherwise |
 //! |---|---|---|
 //! | the round of a persistent kernel | messages, free slots, commands | an ending command, another epoch, `idle_ns` without any of these |
-//! | `echo_aggregated`, before it publishes a batch | earlier reservations' publication | `idle_ns` |
+//! | a `grouped fn`, before it publishes a batch | earlier reservations' publication | `idle_ns`, or another group's fault |
+//! | its group 0, before it obeys a pause or an end | the batches of the other groups | `idle_ns`, or another group's fault |
+//! | its other groups, at the start | group 0, which runs at the same time | |
 //! | `hold` | its second word | 90 seconds |
 //! | `ping_pong`, each round | the host's number | `idle_ns` |
 //! | `order_of_loads` | the host's last number | `idle_ns` |
@@ -55,7 +57,7 @@
 //! | scan | ends |
 //! |---|---|
 //! | flags of a flagged ring, on attaching and for a batch; of a paired ring, on attaching | after all slots of the ring |
-//! | a reservation in `echo_aggregated` | each failure is another group's success |
+//! | a reservation in a `grouped fn`, a change of its flags | each failure is another group's success |
 #![no_std]
 #![cfg_attr(
     all(target_os = "cuda", not(feature = "rust-cuda")),
@@ -92,13 +94,13 @@ pub use host::{Simulated, Single, Threads};
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
 pub use persistent::{
-    Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_aggregated, persistent_flagged, persistent_paired, refuse,
+    Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,
 };
 
 #[doc(hidden)]
 pub mod __private {
     pub use crate::elements;
-    pub use crate::persistent::run::{each, fold, typed};
+    pub use crate::persistent::run::{Flagged, Grouped, Indexed, each, fold, typed};
 }
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
@@ -112,13 +114,13 @@ pub use ringmem_layouts::Machine;
 pub use ringmem_layouts::grid::Index;
 #[doc(no_inline)]
 pub use ringmem_layouts::kernel::{DevicePointer, Epoch};
-use ringmem_layouts::ring::aggregate::Aggregate;
+use ringmem_layouts::ring::groups::Groups;
 use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 
 /// The layouts of both sides.
 pub const ABI: Abi = Abi::of(layout_set!(
     LAYOUTS;
-    Aggregate<u64>, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,
+    Groups<u64>, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,
     transform::Applied, transform::Apply,
 ));
 

@@ -13,7 +13,9 @@
 //!    have the output depth of the last poll.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the
 //!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
-//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
+//! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages of all
+//!    groups, and times its own. The others take messages until group 0 lets them leave.
+//! 8. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
 mod each;
@@ -25,6 +27,7 @@ use core::ptr::NonNull;
 
 use ringmem_layouts::control::{self, Addresses, Command, DeviceSide, Fault, Glance, State};
 use ringmem_layouts::kernel::{DevicePointer, Epoch};
+use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
@@ -33,7 +36,7 @@ use crate::probe::Pairs;
 
 pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
-use warp_rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
+use warp_rings::{Flagged, Grouped, Indexed, Membership, Paired, Patience, Rings};
 
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
 pub const ACCOUNT_ROUNDS: u64 = 128;
@@ -63,7 +66,7 @@ pub trait Handler<M: Machine, L: Lanes> {
 /// The arguments that every persistent kernel takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
-    /// Device address of the first control block; group `g` uses the `g`-th.
+    /// Device address of the first control block; group `g` uses the `g`-th, unless the groups [share](persistent_grouped) one.
     pub controls: u64,
     /// Launch generation.
     pub epoch: u32,
@@ -125,24 +128,23 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
-/// Like [`persistent`], for groups with their own input rings and one SPSC output ring; `shared` is the address of their
-/// [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order.
+/// Like [`persistent`], for all groups of a launch together: they share the first control block and its rings, and answers are in the order of their
+/// messages. `shared` is the address of their [`Groups`](ringmem_layouts::ring::groups::Groups).
 ///
 /// # Safety
 ///
-/// As [`persistent`], except that the groups of this launch share the output ring and `shared`, which starts at the ring's first index and
-/// is live until this returns. Nothing else produces into that ring or accesses `shared`.
+/// As [`persistent`], except that all groups of this launch call it, with equal arguments, at the same time. `shared` is zeroed, or was used by an earlier
+/// launch of another epoch that has returned; it is live until this returns, and nothing else accesses it.
 #[inline(always)]
-pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
+pub unsafe fn persistent_grouped<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
     shared: u64,
     handler: &mut H,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, and that only groups of this launch share the output ring and `shared`;
-    // `Aggregated` requires that.
-    unsafe { serve::<M, L, H, Aggregated<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
+    // SAFETY: the caller makes the promises of `persistent` for the groups of this launch together, and that only they use `shared`; `Grouped` requires that.
+    unsafe { serve::<M, L, H, Grouped<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
 }
 
 /// Returns each message between [`paired`](ringmem_layouts::ring::paired) rings, without calling [`Handler::answer`].
@@ -163,70 +165,95 @@ pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M
 
 /// # Safety
 ///
-/// As [`persistent`], with rings of this kind; for [`Aggregated`] rings, as [`persistent_aggregated`].
+/// As [`persistent`], with rings of this kind; for [`Grouped`] rings, as [`persistent_grouped`].
 #[inline(always)]
 unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
-    shared: R::Shared,
+    argument: R::Argument,
     handler: &mut H,
 ) where
     M::Word: 'a,
     M::Cell<H::Input>: 'a,
     M::Cell<H::Output>: 'a,
 {
-    let Some(block) = block(machine, lanes, launch) else { return };
+    let number = if R::Member::IS_SHARED { 0 } else { lanes.group() };
+    let Some(block) = block(machine, launch, number) else { return };
     // SAFETY: `at` mapped and aligned the block; the caller promises that it is live until this returns, and accessed by its protocol only.
     let block: &'a control::Shared<M::Word> = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
-    // SAFETY: the only kernel on the block; only lane 0 writes below.
+    // SAFETY: the only kernel on the block; only lane 0 of one group writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
-    let leader = lanes.lane() == 0;
-    if leader {
-        lanes.remember((&raw const *block) as u64, launch.epoch);
+    // SAFETY: the caller promises that the argument is live for `'a` and used by the groups of this launch only.
+    let joined = unsafe { R::join(machine, lanes, argument) };
+    let is_first = !R::Member::IS_SHARED || lanes.group() == 0;
+    let leader = lanes.lane() == 0 && is_first;
+    if lanes.lane() == 0 {
+        let shared = joined.as_ref().map_or(0, Membership::address);
+        lanes.remember(if is_first { (&raw const *block) as u64 } else { 0 }, launch.epoch, shared);
     }
-    let unwinding = Unwinding { block, epoch: launch.epoch };
+    let unwinding = Unwinding { block: is_first.then_some(block), epoch: launch.epoch, member: joined.ok() };
     // A kernel that finds its epoch over stores nothing more. Until it reads the epoch again, it may store.
-    let verdict = match leader && control.is_current() {
-        true if control.agree(launch.abi) => Verdict::Run,
-        true => Verdict::OtherAbi,
-        false => Verdict::OtherEpoch,
+    let verdict = if leader {
+        match control.is_current() {
+            true if control.agree(launch.abi) => Verdict::Run,
+            true => Verdict::OtherAbi,
+            false => Verdict::OtherEpoch,
+        }
+    } else {
+        // Another lane's verdict does not count.
+        let runs = lanes.lane() == 0 && joined.is_ok_and(|member| member.has_begun(lanes, launch.epoch));
+        if runs { Verdict::Run } else { Verdict::OtherEpoch }
     };
     let verdict = lanes.broadcast(verdict as u64);
-    if verdict == Verdict::OtherAbi as u64 {
-        leave_with(&mut control, leader, Fault::Abi);
-    } else if verdict == Verdict::Run as u64 {
-        // SAFETY: the caller promises that the rings and the telemetry, whose addresses the block holds, and `shared` are live and used by
-        // their protocols only, and that no other kernel uses them.
-        let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), shared) };
+    let ran = if verdict == Verdict::OtherEpoch as u64 {
+        Err(None)
+    } else if verdict == Verdict::OtherAbi as u64 {
+        Err(Some(Fault::Abi))
+    } else {
+        // SAFETY: the caller promises that the rings and the telemetry, whose addresses the block holds, are live and used by their protocols only, and that
+        // no other kernel uses them.
+        let attached = joined.and_then(|member| unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), member) });
         // All run, or none: lanes may have seen different rings.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
-        match attached {
-            Ok((rings, recorder)) if all => {
-                let began = rings.taken();
-                Kernel {
-                    control,
-                    recorder,
-                    rings,
-                    lanes,
-                    leader,
-                    last_command: 0,
-                    rounds: 0,
-                    settled: began,
-                    last_account_ns: 0,
-                    refused: 0,
-                    times: Times::new(leader, began),
-                    _handler: PhantomData::<fn(&H)>,
-                }
-                .run(launch, handler);
+        attached.and_then(|attached| if all { Ok(attached) } else { Err(Fault::Ring) }).map_err(Some)
+    };
+    match ran {
+        Ok((mut rings, recorder)) => {
+            rings.begin(lanes, launch.epoch);
+            let (patience, began) = (Patience { ns: launch.idle_ns }, rings.taken());
+            Kernel {
+                control,
+                recorder,
+                rings,
+                lanes,
+                leader,
+                patience,
+                last_command: 0,
+                commanded: None,
+                rounds: 0,
+                settled: began,
+                last_account_ns: 0,
+                refused: 0,
+                times: Times::new(leader, began),
+                _handler: PhantomData::<fn(&H)>,
             }
-            Ok(_) => leave_with(&mut control, leader, Fault::Ring),
-            Err(fault) => leave_with(&mut control, leader, fault),
+            .run(launch, handler);
+        }
+        Err(fault) => {
+            if let Ok(member) = joined
+                && lanes.lane() == 0
+            {
+                if is_first { member.refuse(launch.epoch) } else { member.end(fault) }
+            }
+            if let Some(fault) = fault {
+                leave_with(&mut control, leader, fault);
+            }
         }
     }
     core::mem::forget(unwinding);
     if lanes.lane() == 0 {
-        lanes.remember(0, 0);
+        lanes.remember(0, 0, 0);
     }
 }
 
@@ -237,7 +264,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
 /// As [`persistent`].
 #[inline(always)]
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
-    let Some(block) = block(machine, lanes, launch) else { return };
+    let Some(block) = block(machine, launch, lanes.group()) else { return };
     // SAFETY: `at` mapped and aligned the block; the caller promises that it is live until this returns, and accessed by its protocol only.
     let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block; only lane 0 writes below.
@@ -246,13 +273,13 @@ pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Laun
 }
 
 #[inline(always)]
-fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
+fn block<M: Machine>(machine: &M, launch: &Launch, number: u64) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
     // `at` on a GPU rejects only null and misaligned addresses: not a later group's.
     if launch.controls == 0 {
         return None;
     }
-    machine.at(launch.controls.wrapping_add(lanes.group().wrapping_mul(size)), size, 128)
+    machine.at(launch.controls.wrapping_add(number.wrapping_mul(size)), size, 128)
 }
 
 #[inline(always)]
@@ -263,16 +290,24 @@ fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fau
     }
 }
 
-struct Unwinding<'a, W: Word> {
-    block: &'a control::Shared<W>,
+/// On the host, a panic of a lane: the other lanes of its group see it at their next ballot.
+struct Unwinding<'a, W: Word, S: Membership> {
+    /// Unless another group stores the state.
+    block: Option<&'a control::Shared<W>>,
     epoch: u32,
+    member: Option<S>,
 }
 
-impl<W: Word> Drop for Unwinding<'_, W> {
+impl<W: Word, S: Membership> Drop for Unwinding<'_, W, S> {
     fn drop(&mut self) {
-        // SAFETY: the only kernel on the block, which unwinds: on the host perhaps on one lane of several, of which the others may store a state once more
-        // before they see that this one has ended.
-        unsafe { control::panicked(self.block, self.epoch) };
+        if let Some(member) = self.member {
+            member.end(Some(Fault::Panic));
+        }
+        if let Some(block) = self.block {
+            // SAFETY: the only kernel on the block, which unwinds: on the host perhaps on one lane of several, of which the others may store a state once more
+            // before they see that this one has ended.
+            unsafe { control::panicked(block, self.epoch) };
+        }
     }
 }
 
@@ -284,14 +319,14 @@ impl<W: Word> Drop for Unwinding<'_, W> {
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
     addresses: Addresses,
-    shared: R::Shared,
+    member: R::Member,
 ) -> Result<(R, Recorder<'a, M::Word>), Fault>
 where
     M::Word: 'a,
 {
     // SAFETY: the caller promises that memory at the addresses is live for `'a`, shared by the rings' protocol only, and that this group is
     // the end of the rings that `R::attach` requires.
-    let rings = unsafe { R::attach(machine, addresses.input, addresses.output, shared)? };
+    let rings = unsafe { R::attach(machine, addresses.input, addresses.output, member)? };
     let telemetry = machine.at(addresses.telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: `at` mapped and aligned the telemetry; the caller promises that it is live for `'a` and shared by its protocol only.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
@@ -351,8 +386,12 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     recorder: Recorder<'a, M::Word>,
     rings: R,
     lanes: &'l L,
+    /// Lane 0 of the group that stores state and counters.
     leader: bool,
+    patience: Patience,
     last_command: u32,
+    /// Lane 0 only: the reason to leave, from the last command; see [`obey`](Self::obey).
+    commanded: Option<Option<Fault>>,
     rounds: u64,
     /// Messages in the stored counters: at most those in `times.counted`, which are at most those taken.
     settled: u64,
@@ -370,14 +409,17 @@ where
     #[inline(always)]
     fn run(mut self, launch: &Launch, handler: &mut H) {
         let batch = launch.batch.max(1);
-        let mut mode = Mode::Wait;
+        // Whether another group follows commands: see `ringmem_layouts::ring::groups`.
+        let follows = R::Member::IS_SHARED && self.lanes.group() != 0;
+        let mut mode = if follows { Mode::Take } else { Mode::Wait };
+        let mut answered = 0;
         let mut idle_times: u32 = 0;
         let mut glance = Glance::default();
         let mut active_ns = self.lanes.now_ns();
         if self.leader {
             self.control.enter(State::Ready);
         }
-        loop {
+        let ending = loop {
             let phase = self.rounds % u64::from(COMMAND_POLL_ROUNDS);
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
             // The other lanes are never due: `due_after_ns`.
@@ -411,16 +453,16 @@ where
             self.rounds += 1;
             let mode_of_all = self.lanes.broadcast(mode as u64) as u32;
             if mode_of_all == Mode::Leave as u32 {
-                return;
+                break self.commanded;
             }
             let takes = mode_of_all != Mode::Wait as u32;
-            let Ok(count) = (if takes { self.rings.take(self.lanes, batch) } else { Ok(0) }) else {
-                self.settle(self.lanes.now_ns(), 0);
-                return self.leave(Some(Fault::Corrupt));
+            let count = match if takes { self.rings.take(self.lanes, batch) } else { Ok(0) } {
+                Ok(count) => count,
+                Err(Over { fault }) => break Some(fault),
             };
             if count > 0 {
                 if H::ACCOUNTS && self.leader {
-                    self.control.take(count);
+                    self.control.take(self.rings.in_flight(count));
                 }
                 // SAFETY: just taken.
                 let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
@@ -432,48 +474,56 @@ where
                     return;
                 }
                 // One vote instead of a sum: refusals are rare.
-                if self.lanes.ballot(refused != 0) != 0 {
-                    self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
-                }
+                let refused = if self.lanes.ballot(refused != 0) != 0 { self.lanes.sum(refused) } else { 0 };
                 // SAFETY: just taken, and answered before the barrier.
-                if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
-                    self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
-                    self.settle(self.lanes.now_ns(), count);
-                    return self.leave(Some(fault));
+                if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, self.patience) } {
+                    break Some(Some(fault));
+                }
+                if !follows {
+                    self.refused = self.refused.wrapping_add(refused);
+                } else if refused != 0 && self.lanes.lane() == 0 {
+                    self.rings.refuse(refused);
                 }
                 idle_times = 0;
             } else {
                 if idle_times == 0 {
                     active_ns = self.lanes.now_ns();
-                    self.settle(active_ns, 0);
+                    self.settle(active_ns);
                 }
                 if self.leader {
                     self.times.busy_rounds = 0;
                     self.times.due_after_ns = 0;
                 }
                 if mode_of_all == Mode::Drain as u32 && self.rings.waiting() == 0 {
-                    if self.leader {
-                        self.record(self.lanes.now_ns(), self.rings.known_unread());
-                        self.control.enter(State::Terminated);
-                    }
-                    return;
+                    break Some(None);
                 }
                 // Rounds are equal on every lane; lane 0's clock decides.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
+                    if R::Member::IS_SHARED && self.leader && self.rings.taken() != answered {
+                        // By others.
+                        answered = self.rings.taken();
+                        active_ns = now;
+                        self.settle(now);
+                    }
                     let is_first = idle_times.wrapping_sub(COMMAND_POLL_ROUNDS - 1) < COMMAND_POLL_ROUNDS;
                     // The host may pop the last answers after the first idle record.
                     let is_stale = self.recorder.output_depth() > 0 && now.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS;
                     if self.leader && (is_first || is_stale) {
                         self.record(now, self.rings.unread());
                     }
-                    if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
-                        return self.leave(Some(Fault::Deadline));
+                    if !follows && self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
+                        break Some(Some(Fault::Deadline));
                     }
                 }
                 self.lanes.pause(idle_times);
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
+        };
+        match ending {
+            Some(fault) => self.leave(fault),
+            None if self.leader => self.rings.abandon(),
+            None => {}
         }
     }
 
@@ -486,7 +536,7 @@ where
             self.times.busy_rounds = self.times.busy_rounds.saturating_add(1);
         }
         if tells || now_ns.saturating_sub(self.last_account_ns) >= u64::from(ACCOUNT_NS) {
-            self.settle(now_ns, 0);
+            self.settle(now_ns);
         }
         if self.rings.taken() == self.settled {
             self.last_account_ns = now_ns;
@@ -504,18 +554,18 @@ where
             return None;
         }
         self.last_command = sequence;
-        self.settle(self.lanes.now_ns(), 0);
+        self.settle(self.lanes.now_ns());
         let obeyed = self.obey(bits);
         // Before a final state: a host that waits for both sees both.
         self.control.acknowledge(sequence);
         if let Err(fault) = obeyed {
-            self.leave(fault);
+            self.commanded = Some(fault);
+            return Some(Mode::Leave);
         }
         Some(match self.control.state() {
             State::Active => Mode::Take,
             State::Draining => Mode::Drain,
-            State::Terminated | State::Faulted => Mode::Leave,
-            State::Created | State::Ready | State::Paused => Mode::Wait,
+            _ => Mode::Wait,
         })
     }
 
@@ -542,26 +592,37 @@ where
         } else {
             return Ok(());
         };
-        if wanted != self.control.state() && !self.control.enter(wanted) {
-            self.control.note(Fault::RefusedCommand);
+        if wanted == self.control.state() {
+            return Ok(());
         }
+        if !self.control.state().may_become(wanted) {
+            self.control.note(Fault::RefusedCommand);
+            return Ok(());
+        }
+        // Before the host sees the state, which is that of all groups.
+        self.rings.permit(self.lanes, wanted != State::Paused, self.patience).map_err(Some)?;
+        self.control.enter(wanted);
         Ok(())
     }
 
-    /// Lane 0 only: counts all but the last `unanswered` messages.
+    /// Lane 0 only: counts the answered messages.
     #[inline(always)]
-    fn settle(&mut self, now_ns: u64, unanswered: u64) {
-        let taken = self.rings.taken().wrapping_sub(unanswered);
+    fn settle(&mut self, now_ns: u64) {
+        if !H::ACCOUNTS || !self.leader {
+            return;
+        }
+        let taken = self.rings.taken();
         let messages = taken.wrapping_sub(self.settled);
-        if !H::ACCOUNTS || !self.leader || messages == 0 {
+        if messages == 0 {
             return;
         }
         self.times.count(taken, now_ns);
         self.times.due_after_ns = 0;
         self.settled = taken;
         self.control.answered(messages);
-        if unanswered > 0 {
-            self.control.take(unanswered);
+        let in_flight = self.rings.in_flight(0);
+        if in_flight > 0 {
+            self.control.take(in_flight);
         }
         if now_ns.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
             self.record(now_ns, self.rings.known_unread());
@@ -572,16 +633,22 @@ where
     fn record(&mut self, now_ns: u64, unread: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let Times { total, least, most, .. } = self.times;
-        self.recorder.set(self.control.processed(), self.refused, total, least.into(), most.into());
+        let refused = self.refused.wrapping_add(self.rings.refused_by_others());
+        self.recorder.set(self.control.processed(), refused, total, least.into(), most.into());
         self.recorder.publish(depth(self.rings.waiting()), depth(unread), now_ns);
     }
 
     /// Lane 0 only: `None` leaves as commanded.
     #[inline(always)]
     fn leave(&mut self, fault: Option<Fault>) {
+        let mut fault = fault;
+        if R::Member::IS_SHARED && self.lanes.lane() == 0 {
+            fault = self.rings.leave(self.lanes, fault, self.patience);
+        }
         if !self.leader {
             return;
         }
+        self.settle(self.lanes.now_ns());
         self.record(self.lanes.now_ns(), self.rings.known_unread());
         match fault {
             None => {

@@ -92,22 +92,33 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
     }
 }
 
+/// How a persistent kernel uses its two rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rings {
+    /// One warp, between [`spsc`](crate::ring::spsc) rings: a `persistent fn`.
+    Indexed,
+    /// One warp, between [`flagged`](crate::ring::flagged) rings: a `flagged fn`.
+    Flagged,
+    /// Any number of warps between `spsc` rings, by [`groups`](crate::ring::groups): a `grouped fn`.
+    Grouped,
+}
+
 /// A kernel that pops messages `I` from one ring and pushes answers `O` to another.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::kernel::Persistent;
+/// use ringmem::kernel::{Persistent, Rings};
 /// # use ringmem::{Abi, Image, LAYOUTS};
 /// # const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
 ///
 /// // SAFETY: `IMAGE` has this kernel, which accesses only its control block, its telemetry and its rings.
-/// const SQUARE: Persistent<f32, f32> = unsafe { Persistent::new("square", IMAGE, false) };
+/// const SQUARE: Persistent<f32, f32> = unsafe { Persistent::new("square", IMAGE, Rings::Indexed) };
 /// assert_eq!((SQUARE.name(), SQUARE.kernel().takes()), ("square", 4));
 /// ```
 pub struct Persistent<I, O> {
     name: &'static str,
     image: Image,
-    is_flagged: bool,
+    rings: Rings,
     _messages: PhantomData<fn(I) -> O>,
 }
 
@@ -120,15 +131,15 @@ impl<I, O> Clone for Persistent<I, O> {
 impl<I, O> Copy for Persistent<I, O> {}
 
 impl<I, O> Persistent<I, O> {
-    /// Declares the kernel of this name; `is_flagged` if its rings have a flag in each slot.
+    /// Declares the kernel of this name, with rings of this kind.
     ///
     /// # Safety
     ///
-    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses only its control block, its
-    /// telemetry and its rings, by their protocols.
+    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel, and of a [grouped](Rings::Grouped) one. It accesses only
+    /// its control block, its telemetry and its rings, and its `Groups`, by their protocols.
     #[must_use]
-    pub const unsafe fn new(name: &'static str, image: Image, is_flagged: bool) -> Self {
-        Self { name, image, is_flagged, _messages: PhantomData }
+    pub const unsafe fn new(name: &'static str, image: Image, rings: Rings) -> Self {
+        Self { name, image, rings, _messages: PhantomData }
     }
 
     /// Returns the name in the image.
@@ -143,13 +154,14 @@ impl<I, O> Persistent<I, O> {
         &self.image
     }
 
-    /// Returns whether the rings have a flag in each slot.
+    /// Returns the kind of its rings.
     #[must_use]
-    pub const fn is_flagged(&self) -> bool {
-        self.is_flagged
+    pub const fn rings(&self) -> Rings {
+        self.rings
     }
 
-    /// Returns the kernel for a launch without a channel. Its arguments: control block, epoch, idle limit in nanoseconds, most messages per batch.
+    /// Returns the kernel for a launch without a channel. Its arguments: control block, epoch, idle limit in nanoseconds, most messages per batch. A
+    /// [grouped](Rings::Grouped) one takes the address of its [`Groups`](crate::ring::groups::Groups), too: a launch of this one fails.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)
@@ -158,7 +170,7 @@ impl<I, O> Persistent<I, O> {
 
 impl<I, O> fmt::Debug for Persistent<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Persistent").field("name", &self.name).field("is_flagged", &self.is_flagged).finish_non_exhaustive()
+        f.debug_struct("Persistent").field("name", &self.name).field("rings", &self.rings).finish_non_exhaustive()
     }
 }
 

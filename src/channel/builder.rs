@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Channel, Options};
 use crate::backend::Backend;
 use crate::bridge::{Placement, TransferStrategy};
-use crate::kernel::Persistent;
+use crate::kernel::{Persistent, Rings};
 use crate::stream::Module;
 use crate::{Error, Result, RingMessage};
 
@@ -35,12 +35,13 @@ pub struct Builder<I, O> {
     kernel: Persistent<I, O>,
     options: Options<'static>,
     name: Option<Box<str>>,
+    groups: u32,
 }
 
 impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     pub(super) fn new(kernel: Persistent<I, O>) -> Self {
-        let strategy = kernel.is_flagged().then_some(TransferStrategy::Flagged);
-        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None }
+        let strategy = (kernel.rings() == Rings::Flagged).then_some(TransferStrategy::Flagged);
+        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None, groups: 1 }
     }
 
     /// Sets the slots towards the kernel, a power of two.
@@ -58,6 +59,33 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     /// Sets the most messages that the kernel pops at once.
     pub const fn batch(mut self, messages: u64) -> Self {
         self.options.batch = messages;
+        self
+    }
+
+    /// Sets how many groups (warps, each on its own) answer messages at the same time, for a kernel that is declared as `grouped fn`; 1 by default.
+    ///
+    /// The groups share the two rings, so that answers still come in the order of their messages; a slow message holds up later ones. Each takes an equal part
+    /// of the waiting messages, at least as many as a warp has lanes and at most a [`batch`](Self::batch), and polls the input ring itself while it is idle. A
+    /// kernel's state is each group's own. Latencies in the [telemetry](Channel::telemetry) are those of group 0; its other figures, the counters and
+    /// [`restart`](Channel::restart) include all groups. All groups must be resident at once: `open` returns [`Error::Size`] or [`Error::Residency`] with the number
+    /// that fits.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO_GROUPED, Echo};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::builder(ECHO_GROUPED).groups(4).open(&backend, 0)?;
+    /// for id in 0..100 {
+    ///     channel.send(Echo { words: [id; 8] })?;
+    /// }
+    /// assert!(channel.iter().take(100).map(|answer| answer.words[0]).eq(0..100));
+    /// assert_eq!(channel.close()?.control.processed, 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn groups(mut self, groups: u32) -> Self {
+        self.groups = groups;
         self
     }
 
@@ -114,10 +142,14 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     ///
     /// As [`Channel::open`].
     pub fn open<B: Backend + ?Sized>(self, backend: &Arc<B>, device: u32) -> Result<Channel<I, O>> {
-        let Self { kernel, options, name } = self;
+        let Self { kernel, options, name, groups } = self;
         let options = Options { publish: name.as_deref(), ..options };
         let is_flagged = options.strategy == Some(TransferStrategy::Flagged);
-        if is_flagged != kernel.is_flagged() {
+        let is_grouped = kernel.rings() == Rings::Grouped;
+        if groups != 1 && !is_grouped {
+            return Err(Error::Unsupported { what: "Builder::groups for a kernel that is not declared as `grouped fn`" });
+        }
+        if is_flagged != (kernel.rings() == Rings::Flagged) {
             return Err(Error::Unsupported {
                 what: match is_flagged {
                     true => "TransferStrategy::Flagged for a kernel that is not declared as `flagged fn`",
@@ -131,8 +163,9 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
             });
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
-        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings. Managed memory was checked.
-        let mut channel = unsafe { Channel::open_raw(backend, device, &module, &options) }?;
+        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings, and the counters of its groups. Managed memory was checked.
+        let mut channel =
+            unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, is_grouped.then_some(groups)) }?;
         channel.is_raw = false;
         Ok(channel)
     }

@@ -46,12 +46,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::backend::{Backend, Uses};
+use crate::backend::{Backend, MemoryLocation, Uses};
 use crate::bridge::{self, Opened, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, HostSide, Launch, SecondHeader, Shared, State};
 use crate::kernel::Persistent;
-use crate::memory::{Page, Pinned, PinnedBuffer};
+use crate::memory::{Page, Pages, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
+use crate::ring::groups::Groups;
 use crate::stream::{Module, Pending, Stream};
 use crate::sys::fork::Process;
 use crate::telemetry;
@@ -103,6 +104,8 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     kept: Vec<Box<dyn Send>>,
     published: Published,
     process: Process,
+    /// [`Groups`], for a grouped kernel.
+    shared: Option<Pages>,
     region: PinnedBuffer<Page>,
     stream: Stream,
 }
@@ -110,6 +113,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
+    groups: u32,
     arguments: Vec<u64>,
     prepared: Launch,
 }
@@ -147,7 +151,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
     ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
-        let backend = &Arc::clone(backend).erased();
+        // SAFETY: the caller makes the promises of `open_raw`.
+        unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, None) }
+    }
+
+    /// With `groups`, the kernel is [grouped](Rings::Grouped): its first argument after the four is the address of [`Groups`].
+    ///
+    /// # Safety
+    ///
+    /// As [`open_raw`](Self::open_raw).
+    unsafe fn open_with(
+        backend: &Arc<dyn Backend>,
+        device: u32,
+        module: &Module,
+        options: &Options<'_>,
+        groups: Option<u32>,
+    ) -> Result<Self> {
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
             return Err(Error::Unsupported {
@@ -193,6 +212,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             telemetry: address + telemetry_at,
         };
         let mut arguments = std::vec![address + control_at, 0, nanoseconds(options.idle), options.batch];
+        let mut shared = None;
+        if groups.is_some() {
+            // In device memory, where the groups reserve by read-modify-writes. Each launch begins the counters anew.
+            let mut pages = Pages::new(backend, device, MemoryLocation::Device, size_of::<Groups<u64>>() as u64)?;
+            pages.copy_from(&[Page { bytes: [0; 4096] }])?;
+            arguments.push(pages.address()?.get());
+            shared = Some(pages);
+        }
         arguments.extend_from_slice(options.arguments);
         // SAFETY: no kernel runs on this block; only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(block, &prepared) };
@@ -208,11 +235,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             timeout: options.timeout,
             recv_limit: options.recv_timeout,
             is_raw: true,
-            launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
+            launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), groups: groups.unwrap_or(1), arguments, prepared },
             kernel: None,
             kept: Vec::new(),
             published: Published::new(options)?,
             process: Process::this(),
+            shared,
             region,
             stream: Stream::new(backend, device)?,
         };
@@ -227,7 +255,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     unsafe fn start(&mut self) -> Result<()> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-        let Relaunch { module, kernel, arguments, prepared } = &mut self.launch;
+        let Relaunch { module, kernel, groups, arguments, prepared } = &mut self.launch;
         // 0 means "no launch".
         prepared.epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
         if let Some(epoch) = arguments.get_mut(1) {
@@ -239,13 +267,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { self.telemetry.reset() };
         // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller promises that other memory
         // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way.
-        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
+        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, *groups, true) }?;
         let ticket = kernel.ticket();
         // First, so that the drop terminates the kernel if a later step fails.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);
             self.bridge.used(ticket)?;
+            self.shared.as_mut().map_or(Ok(()), |shared| shared.used(ticket))?;
         }
         self.watch();
         self.command(Command::ACTIVATE)?;

@@ -122,9 +122,10 @@ int main(void) {
         DONE
     }
     {
-        STRUCT(Aggregate)
-        W(Aggregate, reserved), W(Aggregate, published);
-        ALL(Aggregate, _reserved);
+        STRUCT(Groups)
+        W(Groups, epoch), W(Groups, input), W(Groups, output), W(Groups, reserved);
+        W(Groups, published), W(Groups, refused), W(Groups, left);
+        ALL(Groups, _reserved);
         DONE
     }
     {

@@ -125,6 +125,16 @@ kernels! {
         double(now, then);
     }
 
+    grouped fn double_grouped(now: &Number, then: &mut Number) {
+        double(now, then);
+    }
+
+    grouped fn running_grouped(sum: &mut Sum, now: &Number, then: &mut Sum) {
+        running(sum, now, then);
+    }
+
+    grouped fn total_grouped(Number) -> Sum = Total(Sum { count: 0, total: 0 });
+
     persistent fn running(sum: &mut Sum, now: &Number, then: &mut Sum) {
         *sum = Sum { count: sum.count + 1, total: sum.total + now.value };
         *then = *sum;
@@ -172,6 +182,30 @@ fn a_kernel_keeps_state_between_messages() {
         }
         let last = channel.iter().take(100).last().expect("answers");
         assert_eq!(last, Sum { count: 100, total: 5050 }, "{kernel:?}");
+    }
+}
+
+#[test]
+fn groups_answer_in_order_each_with_its_own_state() {
+    for backend in backends() {
+        let mut channel = Channel::builder(DOUBLE_GROUPED).groups(3).batch(4).open(&backend, 0).expect("a channel");
+        for value in 0..500 {
+            channel.send(Number { value }).expect("room");
+        }
+        assert!((0..500).all(|value| channel.recv().expect("an answer").value == 2 * value));
+        assert_eq!(channel.close().expect("it ends").control.processed, 500);
+
+        for kernel in [RUNNING_GROUPED, TOTAL_GROUPED] {
+            let mut channel = Channel::builder(kernel).groups(3).batch(4).open(&backend, 0).expect("a channel");
+            for value in 1..=100 {
+                channel.send(Number { value }).expect("room");
+            }
+            let answers: Vec<Sum> = channel.iter().take(100).collect();
+            // Each group counts what it has answered: as often as one of them has answered n, the n-th of its messages comes once.
+            let firsts = answers.iter().filter(|sum| sum.count == 1).count() as u64;
+            let most = answers.iter().map(|sum| sum.count).max().expect("answers");
+            assert!((1..=3).contains(&firsts) && most <= 100 && most * firsts >= 100, "{firsts} states, {most} messages in one");
+        }
     }
 }
 
@@ -291,6 +325,18 @@ fn the_abi_contains_each_layout_once() {
     assert_eq!(IMAGE.abi, ABI);
     assert_eq!(
         IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(),
-        ["double", "double_flagged", "running", "total", "fragile", "offset", "scale", "lanes"]
+        [
+            "double",
+            "double_flagged",
+            "double_grouped",
+            "running_grouped",
+            "total_grouped",
+            "running",
+            "total",
+            "fragile",
+            "offset",
+            "scale",
+            "lanes"
+        ]
     );
 }

@@ -51,10 +51,10 @@ impl Beside {
     }
 }
 
-const MOVERS: [(&str, u64); 4] = [("echo", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
+const MOVERS: [(&str, u64); 4] = [("echo", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_grouped", 2)];
 
 /// Kernels that look at epoch and command.
-const LOOKERS: [&str; 8] = ["echo", "echo_flagged", "echo_paired", "echo_aggregated", "echo_bare", "histogram", "transform", "reduce"];
+const LOOKERS: [&str; 8] = ["echo", "echo_flagged", "echo_paired", "echo_grouped", "echo_bare", "histogram", "transform", "reduce"];
 /// The architectures whose shuffles are no calls.
 const INLINE_SHUFFLES: [&str; 2] = ["sm_90", "sm_100"];
 

@@ -17,6 +17,7 @@ const PARAMETERS: usize = 12;
 mod keyword {
     syn::custom_keyword!(persistent);
     syn::custom_keyword!(flagged);
+    syn::custom_keyword!(grouped);
     syn::custom_keyword!(grid);
     syn::custom_keyword!(layouts);
     syn::custom_keyword!(abi);
@@ -78,11 +79,14 @@ impl Parse for Kernel {
         } else if input.peek(keyword::flagged) {
             input.parse::<keyword::flagged>()?;
             Some(Rings::Flagged)
+        } else if input.peek(keyword::grouped) {
+            input.parse::<keyword::grouped>()?;
+            Some(Rings::Grouped)
         } else if input.peek(keyword::grid) {
             input.parse::<keyword::grid>()?;
             None
         } else {
-            return Err(input.error("expected `persistent fn`, `flagged fn` or `grid fn`"));
+            return Err(input.error("expected `persistent fn`, `flagged fn`, `grouped fn` or `grid fn`"));
         };
         input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
@@ -113,8 +117,9 @@ impl Parse for Kernel {
                 input.parse::<Token![->]>()?;
                 Form::Handler { rings, input: taken, output: input.parse()?, handler: after_equals(input)? }
             }
-            Some(Rings::Flagged) => {
-                let message = "a flagged kernel takes messages: `flagged fn step(now: &Particle, then: &mut Particle) { .. }`";
+            Some(rings @ (Rings::Flagged | Rings::Grouped)) => {
+                let word = if rings == Rings::Flagged { "flagged" } else { "grouped" };
+                let message = format!("a {word} kernel takes messages: `{word} fn step(now: &Particle, then: &mut Particle) {{ .. }}`");
                 return Err(Error::new(parentheses.span.join(), message));
             }
             Some(Rings::Indexed) => Form::Launched { arguments: arguments(&content)?, function: after_equals(input)? },

@@ -1,61 +1,109 @@
 //! The calls of `kernels!`, with explicit type arguments: the error of an unmet bound points at the argument.
 
-use ringmem_layouts::{Machine, RingMessage};
+use ringmem_layouts::kernel::DevicePointer;
+use ringmem_layouts::ring::groups::Groups;
+use ringmem_layouts::{Counter, Machine, RingMessage};
 
-use super::{Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged};
+use super::{Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped};
 use crate::Lanes;
 
-/// # Safety
-///
-/// As [`persistent`].
-#[inline(always)]
-pub unsafe fn each<const FLAGGED: bool, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)>(
-    machine: &M,
-    lanes: &L,
-    launch: &Launch,
-    step: F,
-) {
-    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
-    unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Each::new(step)) }
+/// The kind of a kernel's rings, as `kernels!` writes it.
+pub trait Kind<M: Machine> {
+    /// The argument of its entry after those of every persistent kernel.
+    type Argument: Copy;
+
+    /// # Safety
+    ///
+    /// As [`persistent`], for rings of this kind; for [`Grouped`], as [`persistent_grouped`].
+    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, argument: Self::Argument, handler: &mut H);
+}
+
+/// A `persistent fn`.
+pub struct Indexed;
+
+impl<M: Machine> Kind<M> for Indexed {
+    type Argument = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
+        // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
+        unsafe { persistent(machine, lanes, launch, handler) }
+    }
+}
+
+/// A `flagged fn`.
+pub struct Flagged;
+
+impl<M: Machine> Kind<M> for Flagged {
+    type Argument = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
+        // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `persistent_flagged` requires no more.
+        unsafe { persistent_flagged(machine, lanes, launch, handler) }
+    }
+}
+
+/// A `grouped fn`.
+pub struct Grouped;
+
+impl<M: Machine<Word: Counter>> Kind<M> for Grouped {
+    type Argument = DevicePointer<Groups<u64>>;
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes, H: Handler<M, L>>(
+        machine: &M,
+        lanes: &L,
+        launch: &Launch,
+        shared: DevicePointer<Groups<u64>>,
+        handler: &mut H,
+    ) {
+        // SAFETY: the caller makes the promises of `persistent_grouped`, which are passed on unchanged.
+        unsafe { persistent_grouped(machine, lanes, launch, shared.address(), handler) }
+    }
 }
 
 /// # Safety
 ///
-/// As [`persistent`].
+/// As [`Kind::run`].
 #[inline(always)]
-pub unsafe fn fold<const FLAGGED: bool, M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)>(
+pub unsafe fn each<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
+    argument: K::Argument,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
-    unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Fold::new(step)) }
+    // SAFETY: the caller makes the promises of `Kind::run`.
+    unsafe { K::run(machine, lanes, launch, argument, &mut Each::new(step)) }
 }
 
 /// # Safety
 ///
-/// As [`persistent`].
+/// As [`Kind::run`].
 #[inline(always)]
-pub unsafe fn typed<const FLAGGED: bool, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Input = I, Output = O>>(
+pub unsafe fn fold<K: Kind<M>, M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
+    argument: K::Argument,
+    step: F,
+) {
+    // SAFETY: the caller makes the promises of `Kind::run`.
+    unsafe { K::run(machine, lanes, launch, argument, &mut Fold::new(step)) }
+}
+
+/// # Safety
+///
+/// As [`Kind::run`].
+#[inline(always)]
+pub unsafe fn typed<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Input = I, Output = O>>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    argument: K::Argument,
     handler: H,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`; `run` requires the same.
-    unsafe { run::<FLAGGED, M, L, _>(machine, lanes, launch, &mut Typed::new(handler)) }
-}
-
-/// # Safety
-///
-/// As [`persistent`], for flagged rings if `FLAGGED`.
-#[inline(always)]
-unsafe fn run<const FLAGGED: bool, M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
-    match FLAGGED {
-        // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `persistent_flagged` requires no more.
-        true => unsafe { persistent_flagged(machine, lanes, launch, handler) },
-        // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
-        false => unsafe { persistent(machine, lanes, launch, handler) },
-    }
+    // SAFETY: the caller makes the promises of `Kind::run`.
+    unsafe { K::run(machine, lanes, launch, argument, &mut Typed::new(handler)) }
 }

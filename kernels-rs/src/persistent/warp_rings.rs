@@ -12,49 +12,110 @@
 //! | [`Indexed`] | SPSC | lane 0 polls both indices and broadcasts them | lane 0 stores both indices |
 //! | [`Flagged`] | SPSC with a flag in each slot | each lane polls the flags of its slots; a ballot counts those present from the first on | the lanes set all flags but the first before the barrier, lane 0 the first after it |
 //! | [`Paired`] | SPSC with a flag in each word | each lane polls the words that it moves; a ballot, as above | each lane's stores publish themselves, before the barrier |
-//! | [`Aggregated`] | an input ring per group, an output ring for all groups | lane 0 polls the input's index, and reserves slots by one read-modify-write in device memory | lane 0, once all earlier reservations are published |
+//! | [`Grouped`] | two SPSC rings for all groups | lane 0 polls both indices, and reserves messages and slots by one read-modify-write in device memory | lane 0, once all earlier reservations are published |
 
-mod aggregated;
 mod flagged;
+mod grouped;
 mod indexed;
 mod paired;
 
-use core::ptr::NonNull;
-
 use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::groups::{Over, Side};
 use ringmem_layouts::{Machine, RingHeader, RingMessage};
 
-use super::Handler;
+use super::{COMMAND_POLL_ROUNDS, Handler};
 use crate::Lanes;
 
-pub use aggregated::Aggregated;
 pub use flagged::Flagged;
+pub use grouped::Grouped;
 pub use indexed::Indexed;
 pub use paired::Paired;
 
 /// An impossible ring index.
-pub struct Corrupt;
+pub const CORRUPT: Over = Over { fault: Some(Fault::Corrupt) };
 
+/// The longest wait for another group.
 #[derive(Clone, Copy)]
 pub struct Patience {
     pub ns: u64,
 }
 
+impl Patience {
+    /// Waits on one lane; returns false after the limit, or if there is nothing to wait for.
+    #[inline(always)]
+    fn until<L: Lanes>(self, lanes: &L, is_done: impl Fn() -> bool, is_vain: impl Fn() -> bool) -> bool {
+        let begun = lanes.now_ns();
+        let mut times: u32 = 0;
+        while !is_done() {
+            let looks = times % COMMAND_POLL_ROUNDS == COMMAND_POLL_ROUNDS - 1;
+            if looks && (is_vain() || lanes.now_ns().saturating_sub(begun) > self.ns) {
+                return false;
+            }
+            lanes.pause(times);
+            times = times.checked_add(1).unwrap_or(1 << 31);
+        }
+        true
+    }
+}
+
+/// How a group belongs to its launch: with its own rings and control block (`()`), or sharing both with the others ([`Grouped`]).
+pub trait Membership: Copy {
+    const IS_SHARED: bool = false;
+
+    /// Returns the device address of the groups' counters, or 0.
+    #[inline(always)]
+    fn address(&self) -> u64 {
+        0
+    }
+
+    /// On one lane of the first group, which does not run: lets the others leave.
+    #[inline(always)]
+    fn refuse(&self, epoch: u32) {
+        let _ = epoch;
+    }
+
+    /// On one lane: waits until the first group has begun; returns whether it runs.
+    #[inline(always)]
+    fn has_begun<L: Lanes>(&self, lanes: &L, epoch: u32) -> bool {
+        let _ = (lanes, epoch);
+        true
+    }
+
+    /// On any lane: lets all groups leave.
+    #[inline(always)]
+    fn end(&self, fault: Option<Fault>) {
+        let _ = fault;
+    }
+}
+
+impl Membership for () {}
+
 /// Two rings. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
-    /// What the rings of several groups share.
-    type Shared: Copy;
+    /// A kernel's argument: the address of its groups' counters, or nothing.
+    type Argument: Copy;
+    type Member: Membership;
 
     /// # Safety
     ///
-    /// Memory mapped at the headers' addresses, and for [`Aggregated`] at `shared`, is live for `'a` and accessed by the rings' protocol
-    /// only. The lanes' copies of this value are together the only consumer of the input, and the only producer of the output or one of the
-    /// producers that share `shared`.
-    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, shared: Self::Shared) -> Result<Self, Fault>;
+    /// Memory mapped at the argument is live for `'a`, and accessed by the groups of this launch only.
+    unsafe fn join<L: Lanes>(machine: &M, lanes: &L, argument: Self::Argument) -> Result<Self::Member, Fault>;
+
+    /// # Safety
+    ///
+    /// Memory mapped at the headers' addresses is live for `'a` and accessed by the rings' protocol only. The lanes' copies of this value, for [`Grouped`]
+    /// those of all groups of the launch, are together the only consumer of the input and the only producer of the output.
+    unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, member: Self::Member) -> Result<Self, Fault>;
+
+    /// Runs once all lanes have attached.
+    #[inline(always)]
+    fn begin<L: Lanes>(&mut self, lanes: &L, epoch: u32) {
+        let _ = (lanes, epoch);
+    }
 
     /// Polls both rings; returns how many messages all lanes take.
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over>;
 
     /// Lets the handler answer the messages; returns the number refused by this lane.
     ///
@@ -73,15 +134,21 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, count);
     }
 
-    /// Publishes the answers and releases the messages, with one fence. On an error nothing is published, but the messages are
-    /// [taken](Self::taken).
+    /// Publishes the answers and releases the messages, with one fence. On an error, which only [`Grouped`] returns, nothing is published.
     ///
     /// # Safety
     ///
     /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
+    /// The number after the last message taken; for [`Grouped`], of those that any group has answered.
     fn taken(&self) -> u64;
+
+    /// Messages taken and not yet answered, of which `count` by this group.
+    #[inline(always)]
+    fn in_flight(&self, count: u64) -> u64 {
+        count
+    }
 
     /// Messages seen and not yet taken.
     fn waiting(&self) -> u64;
@@ -91,13 +158,37 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
 
     /// Answers that the host has not popped: loads its index. For lane 0, which may not accept the index, because every lane holds an equal copy.
     fn unread(&self) -> u64;
-}
 
-pub struct Parts<'a, S, M: Machine> {
-    pub own: &'a RingHeader<M::Word>,
-    pub peer: &'a RingHeader<M::Word>,
-    pub slots: NonNull<S>,
-    pub capacity: u64,
+    /// Messages that the other groups have refused.
+    #[inline(always)]
+    fn refused_by_others(&self) -> u64 {
+        0
+    }
+
+    /// On one lane of a group that is not the first: counts messages that it refused.
+    #[inline(always)]
+    fn refuse(&self, count: u64) {
+        let _ = count;
+    }
+
+    /// On one lane of the first group, whose epoch is over: lets the others leave, and waits for none.
+    #[inline(always)]
+    fn abandon(&self) {}
+
+    /// On one lane of the first group: lets all groups take messages, or waits until none has any.
+    #[inline(always)]
+    fn permit<L: Lanes>(&self, lanes: &L, takes: bool, patience: Patience) -> Result<(), Fault> {
+        let _ = (lanes, takes, patience);
+        Ok(())
+    }
+
+    /// On one lane, after all else that this group does with the rings. The first group lets the others leave, and waits for them unless there is a fault.
+    /// Returns the fault to report.
+    #[inline(always)]
+    fn leave<L: Lanes>(&self, lanes: &L, fault: Option<Fault>, patience: Patience) -> Option<Fault> {
+        let _ = (lanes, patience);
+        fault
+    }
 }
 
 /// # Safety
@@ -109,7 +200,7 @@ pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     machine: &M,
     kind: RingFlags,
     headers: RingHeaders,
-) -> Result<Parts<'a, S, M>, Fault> {
+) -> Result<Side<'a, M::Word, S>, Fault> {
     let header = |address: u64| {
         let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
         // SAFETY: mapped and aligned by `at`; the rest is promised.
@@ -123,5 +214,5 @@ pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     if !core::ptr::eq(peer, found) && peer.geometry_of::<T>(kind) != Ok(layout) {
         return Err(Fault::Ring);
     }
-    Ok(Parts { own: found, peer, slots: slots.cast(), capacity: layout.capacity() })
+    Ok(Side { own: found, peer, slots: slots.cast(), capacity: layout.capacity() })
 }

@@ -133,7 +133,7 @@ fn vector_add_uses_wide_accesses_when_aligned() {
                 )
             }
         };
-        on_a_warp(&device, 0, |machine: &Simulated<'_>, lanes: &Lane<'_>| {
+        on_a_warp(&device, [0, 1], |machine: &Simulated<'_>, lanes: &Lane<'_>| {
             if lanes.lane() == 0 {
                 add(machine, lanes);
             }
@@ -143,7 +143,7 @@ fn vector_add_uses_wide_accesses_when_aligned() {
         let of_lane_0 = |index: usize| (if index < whole { index / 4 } else { index - whole }).is_multiple_of(width);
         let wrong = (0..COUNT).find(|&index| written(index) != of_lane_0(index));
         assert_eq!(wrong, None, "to {to} of {left} and {right}");
-        on_a_warp(&device, 0, add);
+        on_a_warp(&device, [0, 1], add);
         let expected: Vec<u8> = (0..COUNT)
             .map(|index| (index as u64 + left / 4) as f32 + (index as u64 + right / 4) as f32 * 0.5)
             .flat_map(f32::to_le_bytes)
@@ -171,7 +171,7 @@ fn the_lanes_of_a_warp_complete_one_copy() {
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
             grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
         };
-        assert_eq!(on_a_warp(&device, 0, kernel), 0);
+        assert_eq!(on_a_warp(&device, [0, 1], kernel), 0);
         assert_eq!(bytes_of(&target, length + MARGIN)[offset as usize..][..length], source);
     }
 }

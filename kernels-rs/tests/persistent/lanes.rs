@@ -295,7 +295,7 @@ fn each_group_uses_its_own_control_block() {
     let lanes = |group| {
         let device = &device;
         move || {
-            on_a_warp(device, group, |machine, lanes| echo(machine, lanes, &launch));
+            on_a_warp(device, [group, group + 1], |machine, lanes| echo(machine, lanes, &launch));
         }
     };
     let ((), ended) = rig.run(lanes(1), |_| {});

@@ -1,10 +1,10 @@
 //! The persistent kernels as host functions. Waits end by [`patience`].
 
-mod aggregated;
 mod echo;
 mod faults;
 mod flagged;
 mod grid;
+mod grouped;
 mod handlers;
 mod histogram;
 mod image;

@@ -61,7 +61,7 @@ pub struct Lane<'a> {
     warp: &'a Warp,
     device: &'a Device,
     lane: usize,
-    group: u64,
+    place: [u64; 2],
     looks: Cell<u64>,
 }
 
@@ -79,10 +79,10 @@ unsafe impl Lanes for Lane<'_> {
         self.lane as u32
     }
     fn group(&self) -> u64 {
-        self.group
+        self.place[0]
     }
     fn groups(&self) -> u64 {
-        self.group + 1
+        self.place[1]
     }
     fn broadcast(&self, value: u64) -> u64 {
         self.warp.meet(self.lane, value)[0].expect("lane 0 is here")
@@ -106,18 +106,19 @@ unsafe impl Lanes for Lane<'_> {
         self.looks.set(self.looks.get() + 1);
         self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }
     }
-    fn remember(&self, _: u64, _: u32) {
+    fn remember(&self, _: u64, _: u32, _: u64) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
     }
 }
 
-pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
+/// `place`: the number of the group, and how many there are.
+pub fn on_a_warp(device: &Device, place: [u64; 2], kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
     let warp = Warp::new();
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..WIDTH)
             .map(|lane| {
                 let (warp, kernel) = (&warp, &kernel);
-                scope.spawn(move || kernel(&Simulated(device), &Lane { warp, device, lane, group, looks: Cell::new(0) }))
+                scope.spawn(move || kernel(&Simulated(device), &Lane { warp, device, lane, place, looks: Cell::new(0) }))
             })
             .collect();
         lanes.into_iter().map(|lane| usize::from(lane.join().is_err())).sum()
@@ -133,7 +134,7 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
     let launch = rig.launch;
     let mut panicked = 0;
     let place = &mut panicked;
-    let (_, ended) = rig.run(move || *place = on_a_warp(device, 0, |machine, lanes| kernel(machine, lanes, &launch)), host);
+    let (_, ended) = rig.run(move || *place = on_a_warp(device, [0, 1], |machine, lanes| kernel(machine, lanes, &launch)), host);
     ended.expect("the lanes' own panics were caught");
     panicked
 }

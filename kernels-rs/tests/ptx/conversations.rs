@@ -13,12 +13,11 @@ use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{RingMessage, TelemetryBuffer};
 use ringmem_ptx_machine::{Device as Gpu, Image};
 
-use crate::aggregated::{self, Shared};
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::reader::Reader;
 use crate::rig::{Rig, Shape};
-use crate::{flagged, histogram, paired, reduce, split, transform};
+use crate::{flagged, grouped, histogram, paired, reduce, split, transform};
 
 pub type Heard = Result<(), String>;
 
@@ -143,6 +142,10 @@ impl<F: Fn() -> bool + Sync> KernelHost for Spy<F> {
 }
 
 impl Run<'_> {
+    fn groups(&self) -> usize {
+        if self.kernel == "echo_grouped" { 2 } else { 1 }
+    }
+
     pub fn hold(&self, device: &(dyn KernelHost + Sync), groups: &[Vec<u64>], host: impl FnOnce(&Watch) -> Heard) -> Heard {
         self.hold_read(device, groups, None, host)
     }
@@ -192,8 +195,8 @@ impl Run<'_> {
         more: &[u64],
         host: impl FnOnce(&mut Rig<'_, I, O>, &Watch) -> Result<u64, String>,
     ) -> Heard {
-        let arguments = rig.arguments(more);
-        self.hold(device, &[arguments], |watch| {
+        let groups = vec![rig.arguments(more); self.groups()];
+        self.hold(device, &groups, |watch| {
             rig.control.command(Command::ACTIVATE);
             let processed = host(rig, watch)?;
             end(rig, watch, processed)
@@ -201,15 +204,9 @@ impl Run<'_> {
     }
 
     /// A lane reads the answers to what the host sent before.
-    fn read<I: RingMessage, O: RingMessage>(
-        &self,
-        device: &Device,
-        rigs: &mut [Rig<'_, I, O>],
-        more: &[u64],
-        reader: &Reader<'_>,
-    ) -> Heard {
-        rigs.iter_mut().for_each(|rig| _ = rig.control.command(Command::ACTIVATE));
-        let groups: Vec<_> = rigs.iter().map(|rig| rig.arguments(more)).collect();
+    fn read<I: RingMessage, O: RingMessage>(&self, device: &Device, rig: &mut Rig<'_, I, O>, more: &[u64], reader: &Reader<'_>) -> Heard {
+        rig.control.command(Command::ACTIVATE);
+        let groups = vec![rig.arguments(more); self.groups()];
         self.hold_read(device, &groups, Some(reader), |watch| {
             let mut last = 0;
             watch.until("the last answer", |progress| {
@@ -219,8 +216,7 @@ impl Run<'_> {
                 }
                 (read == reader.count).then_some(())
             })?;
-            let each = reader.count / rigs.len() as u64;
-            rigs.iter_mut().try_for_each(|rig| end(rig, watch, each))
+            end(rig, watch, reader.count)
         })
     }
 
@@ -236,7 +232,7 @@ impl Run<'_> {
         let mut rig = Rig::<I, O>::new(&memory, FEW);
         let reader = Reader::of(rig.output, messages.len() as u64);
         assert_eq!(rig.sender.push_slice(messages).ok(), Some(messages.len()));
-        self.read(&device, &mut [rig], more, &reader)
+        self.read(&device, &mut rig, more, &reader)
     }
 }
 
@@ -402,7 +398,7 @@ pub fn split_rings(run: &Run<'_>) -> Heard {
     let (mut rig, host) = split::rigs(&far, &near, FEW);
     (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
     let reader = Reader::of_split(host.output, rig.output, MANY);
-    run.read(&Device::new([far.range(), near.range()]), &mut [rig], &[], &reader)?;
+    run.read(&Device::new([far.range(), near.range()]), &mut rig, &[], &reader)?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
@@ -424,13 +420,13 @@ fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Opt
 
 pub fn echo_flagged(run: &Run<'_>) -> Heard {
     let (of_rig, of_rings) = (FEW.memory::<Echo, Echo>(), flagged::memory(FEW));
-    let rig = Rig::<Echo, Echo>::new(&of_rig, FEW);
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, FEW);
     let mut rings = flagged::Rings::new(&of_rings, FEW, &rig);
     assert_eq!(rings.sender.push_slice(&(0..MANY).map(message).collect::<Vec<_>>()), Ok(MANY as usize));
     let output_at = rig.block.output_ring.load(Relaxed) - of_rings.address();
     // SAFETY: formatted by `new`; words.
     let reader = Reader::of_flagged(unsafe { of_rings.place(output_at).as_ref() }, MANY);
-    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut [rig], &[], &reader)?;
+    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], &reader)?;
     for (capacity, count, slice) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), flagged::memory(shape));
@@ -474,49 +470,41 @@ pub fn echo_paired(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
-pub fn echo_aggregated(run: &Run<'_>) -> Heard {
-    const GROUPS: usize = 2;
-    let shared = Shared::new(FEW.output, 0);
-    let memories = [FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>()];
-    let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
-    let mut rigs = [Rig::<Echo, Echo>::new(&memories[0], FEW), Rig::<Echo, Echo>::new(&memories[1], FEW)];
-    for (rig, group) in rigs.iter_mut().zip(0..) {
-        aggregated::joins(rig, &shared, group);
-        (0..MANY).for_each(|id| rig.sender.push(aggregated::message(group, id)).expect("room"));
+/// By two groups.
+pub fn echo_grouped(run: &Run<'_>) -> Heard {
+    let all: Vec<_> = (0..MANY).map(message).collect();
+    let shared = grouped::memory();
+    run.read_all::<Echo, Echo>([shared.range()], &[shared.address()], &all)?;
+    for (input, output, count, beats) in [(4, 4, 60, 0), (64, 256, 80, 0), (4, 4, 10, 4)] {
+        let shape = Shape { batch: 8, input, output, start: 0 };
+        let (memory, shared) = (shape.memory::<Echo, Echo>(), grouped::memory());
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        run.serve(&Device::new([memory.range(), shared.range()]), &mut rig, &[shared.address()], |rig, watch| {
+            exchange(rig, watch, beats, &echoes(count), |_| true)
+        })?;
     }
-    run.read(&device, &mut rigs, &[shared.memory.address()], &Reader::of(shared.output(), 2 * MANY))?;
-    // A poll of the output's head, which would order the input as well, never happens: the ring holds every answer.
-    for (input, output, count) in [(4, 4, 40), (64, 256, 80)] {
-        let shape = Shape { batch: 8, input, ..Shape::default() };
-        let shared = Shared::new(output, 0);
-        let memories = [shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>()];
-        let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
-        let mut rigs = [Rig::<Echo, Echo>::new(&memories[0], shape), Rig::<Echo, Echo>::new(&memories[1], shape)];
-        rigs.iter_mut().zip(0..).for_each(|(rig, group)| aggregated::joins(rig, &shared, group));
-        let groups: Vec<_> = rigs.iter().map(|rig| rig.arguments(&[shared.memory.address()])).collect();
-        run.hold(&device, &groups, |watch| {
-            let mut receiver = shared.receiver();
-            let (mut sent, mut answered) = ([0; GROUPS], [0; GROUPS]);
-            for rig in &mut rigs {
-                rig.control.command(Command::ACTIVATE);
-            }
-            while answered != [count; GROUPS] {
-                let answer = watch.until("an answer", |progress| {
-                    for (group, rig) in rigs.iter_mut().enumerate() {
-                        while sent[group] < count && rig.sender.push(aggregated::message(group as u64, sent[group])).is_ok() {
-                            sent[group] += 1;
-                            progress();
-                        }
-                    }
-                    receiver.pop().ok()
-                })?;
-                let group = answer.words[0] as usize;
-                if group >= GROUPS || answer != aggregated::message(group as u64, answered[group]) {
-                    return Err(format!("an answer after {answered:?} is wrong"));
+    // What group 0 tells is true for all: answers are there after a pause, and after an end.
+    for (command, state) in [(Command::PAUSE, State::Paused), (Command::TERMINATE, State::Terminated)] {
+        let shape = Shape { batch: 1, input: 64, output: 64, start: 0 };
+        let (memory, shared) = (shape.memory::<Echo, Echo>(), grouped::memory());
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        assert_eq!(rig.sender.push_slice(&echoes(40).into_iter().map(|(message, _)| message).collect::<Vec<_>>()).ok(), Some(40));
+        run.serve(&Device::new([memory.range(), shared.range()]), &mut rig, &[shared.address()], |rig, watch| {
+            watch.until("the first answer", |_| rig.receiver.pop().ok())?;
+            rig.control.command(command);
+            watch.until("a state", |_| (rig.state() == Some(state)).then_some(()))?;
+            let answered = grouped::counters(&shared).reserved();
+            let mut seen = 1;
+            while let Ok(answer) = rig.receiver.pop() {
+                if answer != message(seen) {
+                    return Err(format!("answer {seen} is wrong"));
                 }
-                answered[group] += 1;
+                seen += 1;
             }
-            rigs.iter_mut().try_for_each(|rig| end(rig, watch, count))
+            if seen != answered {
+                return Err(format!("{seen} answers of {answered} are there"));
+            }
+            Ok(if command == Command::PAUSE { 40 } else { answered })
         })?;
     }
     Ok(())

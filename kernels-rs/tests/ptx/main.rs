@@ -1,8 +1,6 @@
 //! The suites of `persistent` over PTX, on a machine that checks it. Tests of the host's handlers and lanes are not here, unless they share a file
 //! with others.
 
-#[path = "../persistent/aggregated.rs"]
-mod aggregated;
 mod conversations;
 #[path = "../persistent/echo.rs"]
 mod echo;
@@ -12,6 +10,8 @@ mod faults;
 mod flagged;
 #[path = "../persistent/grid.rs"]
 mod grid;
+#[path = "../persistent/grouped.rs"]
+mod grouped;
 #[path = "../persistent/histogram.rs"]
 mod histogram;
 #[path = "../persistent/lifecycle.rs"]

@@ -39,9 +39,12 @@ fn sites(body: &[&str]) -> Vec<usize> {
         let is_command = offset == 16 && body[at].contains("ld.acquire");
         begin.is_none_or(|begin| at > begin && (is_ring || is_command))
     };
+    // Groups look at their counters by relaxed loads in many places: `loom_groups` has the models of these words.
+    let has_counters = body.iter().any(|line| line.contains("atom."));
     let matters = |at: &usize| {
         let is = |part: &str| body[*at].contains(part);
-        is("bar.warp.sync") || is("atom.") || is("red.") || is_index(*at) || is("fence.") && is_index(at + 1)
+        let is_look = has_counters && is("ld.relaxed");
+        is("bar.warp.sync") || is("atom.") || is("red.") || is_index(*at) && !is_look || is("fence.") && is_index(at + 1)
     };
     (0..body.len() - 1).filter(matters).collect()
 }
@@ -86,7 +89,7 @@ fn plain(line: &str) -> String {
 /// Weakenings that are not found: kernels, lines (an operation, and which of its occurrences), and forms.
 type Unseen = (&'static [&'static str], &'static [(&'static str, &'static [usize])], &'static [&'static str]);
 
-const SERVERS: &[&str] = &["echo", "echo_flagged", "echo_paired", "echo_aggregated", "histogram", "reduce", "transform"];
+const SERVERS: &[&str] = &["echo", "echo_flagged", "echo_paired", "echo_grouped", "histogram", "reduce", "transform"];
 
 const HEAD: &str = "ld.acquire.sys.b64 [128]";
 const COMMAND: &str = "ld.acquire.sys.b64 [16]";
@@ -106,13 +109,17 @@ const UNSEEN: &[Unseen] = &[
     // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second: each word has its own
     // flag.
     (&["echo_paired"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
-    // Only groups of one device access the counters. The publication's fence follows the wait for the turn.
-    (&["echo_aggregated"], &[(TURN, &[2, 3])], &["gpu", "relaxed"]),
-    (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[2, 3])], &["gpu"]),
-    // Only behind a corrupt index.
-    (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[1])], &["weak", "gpu"]),
-    // The machine keeps the order of stores to one word.
-    (&["echo_aggregated"], &[("red.release.gpu.global.add.u64 [0]", &[1])], &["relaxed"]),
+    // Never reached here: a group that fails to attach, one that comes after the end, the end of an epoch; and the copy of the publication after a batch of
+    // which something was refused.
+    (&["echo_grouped"], &[("atom.relaxed.gpu.global.cas.b64 [0]", &[1, 4])], &["cta", "plain"]),
+    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[1, 2, 3])], &["cta", "plain", "relaxed"]),
+    (&["echo_grouped"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),
+    (&["echo_grouped"], &[("st.relaxed.sys.b64 [0]", &[1]), ("st.relaxed.sys.b64 [128]", &[1])], &["weak", "gpu"]),
+    (&["echo_grouped"], &[(TURN, &[2, 4])], &["weak", "gpu", "relaxed"]),
+    // Only groups of one device access the counters. The publication's fence follows the wait for the turn; what follows the wait for a pause or an end is
+    // the host's, which the machine does not observe: `loom_groups` has it.
+    (&["echo_grouped"], &[(TURN, &[3, 5, 6, 7])], &["gpu", "relaxed"]),
+    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[4, 5])], &["relaxed"]),
     // No data belong to the word.
     (&["ping_pong"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),
     (&["ping_pong"], &[("ld.acquire.sys.b64 [8]", &[1]), ("st.release.sys.b64 [136]", &[1])], &["relaxed"]),
@@ -182,8 +189,8 @@ fn weakened_accesses_of_echo_paired_are_detected() {
 }
 
 #[test]
-fn weakened_accesses_of_echo_aggregated_are_detected() {
-    assert_found("echo_aggregated", 36, with::echo_aggregated);
+fn weakened_accesses_of_echo_grouped_are_detected() {
+    assert_found("echo_grouped", 66, with::echo_grouped);
 }
 
 #[test]

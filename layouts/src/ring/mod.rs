@@ -17,13 +17,12 @@
 //! | [`framed`] | one | one | the other end's index; messages of any length |
 //! | [`lossy`] | one, overwrites the oldest | any number | the writer's index |
 //! | [`mailbox`] | one, overwrites | any number | the writer's index; the latest value only |
-//! | [`aggregate`] | many on one device | one | a counter in device memory |
+//! | [`groups`] | the groups of one launch, of an `spsc` ring of answers | the same groups, of an `spsc` ring of messages | the other end's index |
 //!
 //! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases.
 //!
 //! Rings do not wait, wake or resize; only `embedded-io` traits poll in a loop.
 
-pub mod aggregate;
 mod alias;
 mod batch;
 mod chunk;
@@ -32,6 +31,7 @@ mod error;
 pub mod flagged;
 pub mod framed;
 mod grant;
+pub mod groups;
 mod header;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod host;

@@ -63,7 +63,7 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
 /// ```
 /// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem::ring::aggregate::{Aggregate, Producer};
+/// # use ringmem::ring::spsc;
 /// # use ringmem::{Host, HostWord, RingHeader, RingLayout};
 /// use ringmem::SlotCell;
 /// use ringmem::ring::{BareSlot, Row};
@@ -74,10 +74,9 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
 /// }
 ///
 /// # let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4)?, 0);
-/// # let shared = Aggregate::<HostWord>::starting_at(0);
 /// # let slots: [BareSlot<u64>; 4] = [10, 11, 12, 13].map(SlotCell::new);
-/// # let producer = unsafe { Producer::<u64, Host, _>::new(&header, &header, NonNull::from(&slots).cast(), &shared)? };
-/// let row = producer.row(); // of an `aggregate::Producer` at index 0 of four slots
+/// # let producer = unsafe { spsc::Producer::<u64, Host>::new(&header, &header, NonNull::from(&slots).cast())? };
+/// let row = producer.row(); // of an `spsc::Producer` at index 0 of four slots
 /// assert_eq!((read(row, 1), read(row, 5)), (11, 11));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

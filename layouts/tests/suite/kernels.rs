@@ -1,4 +1,4 @@
-use ringmem_layouts::kernel::{DevicePointer, Kernel, Persistent};
+use ringmem_layouts::kernel::{DevicePointer, Kernel, Persistent, Rings};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
 const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
@@ -17,11 +17,11 @@ fn kernels_have_a_name_and_argument_count() {
 #[test]
 fn a_persistent_kernel_takes_four_arguments() {
     // SAFETY: never launched.
-    let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, true) };
+    let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, Rings::Flagged) };
     #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
     let copy = kernel.clone();
-    assert_eq!((copy.name(), copy.is_flagged(), copy.kernel().takes()), ("square", true, 4));
-    assert_eq!(format!("{copy:?}"), r#"Persistent { name: "square", is_flagged: true, .. }"#);
+    assert_eq!((copy.name(), copy.rings(), copy.kernel().takes()), ("square", Rings::Flagged, 4));
+    assert_eq!(format!("{copy:?}"), r#"Persistent { name: "square", rings: Flagged, .. }"#);
 }
 
 #[test]

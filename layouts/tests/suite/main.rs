@@ -20,7 +20,7 @@ mod kernels;
 #[cfg(feature = "alloc")]
 mod local;
 mod looking;
-mod loom_aggregate;
+mod loom_groups;
 mod loom_lossy;
 mod loom_mpsc_mpmc;
 mod loom_rings;

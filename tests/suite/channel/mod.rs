@@ -6,6 +6,7 @@ mod dump;
 #[cfg(feature = "futures")]
 mod duplex;
 mod faults;
+mod grouped;
 mod life;
 mod messages;
 mod refusals;

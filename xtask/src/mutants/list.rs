@@ -1,12 +1,11 @@
 //! The breaks of `tests/breaks`: one file for each area.
 //!
 //! ```text
-//! == aggregate-head-seen-relaxed-by-a-reservation
-//! layouts/src/ring/aggregate.rs
-//! @ if known > capacity
-//! - self.own.consumer.head.load_acquire()
-//! + self.own.consumer.head.load()
-//! > ringmem-layouts suite loom_aggregate::a_slot_is_reused_after_its_release
+//! == groups-head-seen-relaxed-by-a-reservation
+//! layouts/src/ring/groups.rs
+//! - self.output.own.consumer.head.load_acquire()
+//! + self.output.own.consumer.head.load()
+//! > ringmem-layouts suite loom_groups::a_slot_is_reused_after_its_release
 //! ```
 //!
 //! CONTRIBUTING.md explains the lines. The code must be outside of `const fn`; the `+` may be missing.

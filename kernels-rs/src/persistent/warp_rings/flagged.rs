@@ -3,9 +3,10 @@ use core::mem::ManuallyDrop;
 use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::flagged::{Consumer, Producer};
+use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::{Machine, RingMessage, Word};
 
-use super::{Corrupt, Patience, Rings, ring};
+use super::{CORRUPT, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Handler};
 
@@ -22,7 +23,13 @@ where
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flagged<'a, I, O, M> {
-    type Shared = ();
+    type Argument = ();
+    type Member = ();
+
+    #[inline(always)]
+    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
@@ -45,7 +52,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
         let most = batch.min(self.input.capacity() as u64);
         let width = u64::from(L::WIDTH);
         let mut seen = 0;
@@ -66,7 +73,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
             let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
             lanes.barrier();
             // SAFETY: lane 0 polled it; the barrier orders its load before this lane's stores.
-            unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+            unsafe { self.output.accept(head) }.map_err(|_| CORRUPT)?;
         }
         Ok(seen.min(self.output.free() as u64))
     }

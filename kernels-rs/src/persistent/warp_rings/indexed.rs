@@ -4,10 +4,11 @@ use core::mem::ManuallyDrop;
 
 use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::ring::spsc::{Consumer, Producer};
 use ringmem_layouts::{Machine, RingMessage, Word};
 
-use super::{Corrupt, Patience, Rings, ring};
+use super::{CORRUPT, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Handler};
 
@@ -18,7 +19,13 @@ pub struct Indexed<'a, I, O, M: Machine> {
 }
 
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Indexed<'a, I, O, M> {
-    type Shared = ();
+    type Argument = ();
+    type Member = ();
+
+    #[inline(always)]
+    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
@@ -41,7 +48,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available() as u64);
@@ -58,9 +65,9 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         let (tail, head) = (lanes.broadcast(tail), lanes.broadcast(head));
         lanes.barrier();
         // SAFETY: lane 0 polled it or held it; the barrier makes the writes that it acquired visible to all lanes.
-        let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
+        let available = unsafe { self.input.accept(tail) }.map_err(|_| CORRUPT)?;
         // SAFETY: lane 0 polled the head or held it; the barrier orders its load before the stores of all lanes into the freed slots.
-        let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+        let free = unsafe { self.output.accept(head) }.map_err(|_| CORRUPT)?;
         Ok((available.min(free) as u64).min(batch))
     }
 

@@ -4,10 +4,11 @@ use core::mem::ManuallyDrop;
 
 use ringmem_layouts::control::{Fault, RingHeaders};
 use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
 use ringmem_layouts::{RingMessage, Word};
 
-use super::{Corrupt, Patience, Rings, ring};
+use super::{CORRUPT, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::Handler;
 use crate::probe::Pairs;
@@ -58,7 +59,13 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
-    type Shared = ();
+    type Argument = ();
+    type Member = ();
+
+    #[inline(always)]
+    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
 
     #[inline(always)]
     unsafe fn attach(machine: &M, input: RingHeaders, output: RingHeaders, (): ()) -> Result<Self, Fault> {
@@ -82,7 +89,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     /// At most a row, which the lanes poll together.
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
         const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
         let row = u64::from(L::WIDTH) / Self::each::<L>();
         let most = row.min(batch).min(self.input.capacity() as u64);
@@ -100,7 +107,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
             let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
             lanes.barrier();
             // SAFETY: lane 0 polled it; the barrier orders its load before this lane's stores.
-            unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+            unsafe { self.output.accept(head) }.map_err(|_| CORRUPT)?;
         }
         Ok(self.seen.min(self.output.free() as u64))
     }
