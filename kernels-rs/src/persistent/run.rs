@@ -65,7 +65,7 @@ impl<M: Machine<Word: Counter>> Kind<M> for Grouped {
 
 /// # Safety
 ///
-/// As [`Kind::run`].
+/// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
 pub unsafe fn each<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)>(
     machine: &M,
@@ -74,13 +74,13 @@ pub unsafe fn each<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMess
     argument: K::Argument,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `Kind::run`.
+    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
     unsafe { K::run(machine, lanes, launch, argument, &mut Each::new(step)) }
 }
 
 /// # Safety
 ///
-/// As [`Kind::run`].
+/// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
 pub unsafe fn fold<K: Kind<M>, M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)>(
     machine: &M,
@@ -89,13 +89,13 @@ pub unsafe fn fold<K: Kind<M>, M: Machine, L: Lanes, S: Default, I: RingMessage,
     argument: K::Argument,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `Kind::run`.
+    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
     unsafe { K::run(machine, lanes, launch, argument, &mut Fold::new(step)) }
 }
 
 /// # Safety
 ///
-/// As [`Kind::run`].
+/// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
 pub unsafe fn typed<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Input = I, Output = O>>(
     machine: &M,
@@ -104,6 +104,6 @@ pub unsafe fn typed<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMes
     argument: K::Argument,
     handler: H,
 ) {
-    // SAFETY: the caller makes the promises of `Kind::run`.
+    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
     unsafe { K::run(machine, lanes, launch, argument, &mut Typed::new(handler)) }
 }
