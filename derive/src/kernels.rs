@@ -357,17 +357,17 @@ impl Kernel {
         };
         let (own, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
-                let (input, output) = (messages.first(input), messages.first(output));
+                let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
                 let run = match state {
-                    Some((_, state)) => quote!(fold::<#path::__private::#rings, _, _, #state, #input, #output, _>),
-                    None => quote!(each::<#path::__private::#rings, _, _, #input, #output, _>),
+                    Some((_, state)) => quote!(fold::<#path::__private::#kind, _, _, #state, #input, #output, _>),
+                    None => quote!(each::<#path::__private::#kind, _, _, #input, #output, _>),
                 };
                 let (own, argument) = of_rings(rings);
                 (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
-                let (input, output) = (messages.first(input), messages.first(output));
-                let run = quote!(typed::<#path::__private::#rings, _, _, #input, #output, _>);
+                let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
+                let run = quote!(typed::<#path::__private::#kind, _, _, #input, #output, _>);
                 let (own, argument) = of_rings(rings);
                 (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
@@ -483,23 +483,23 @@ impl Kernel {
     }
 }
 
-/// The name of the variant.
-impl ToTokens for Rings {
-    fn to_tokens(&self, tokens: &mut TokenStream) {
-        let name = match self {
-            Self::Indexed => "Indexed",
-            Self::Flagged => "Flagged",
-            Self::Grouped => "Grouped",
-        };
-        Ident::new(name, Span::call_site()).to_tokens(tokens);
-    }
-}
-
 impl Rings {
+    /// Its type in `ringmem_kernels`, and its variant of `Rings` in `ringmem_layouts`: other names than those of the rings, as the compiler's errors give the
+    /// path of a type only if another has its name.
+    fn names(self) -> [Ident; 2] {
+        let names = match self {
+            Self::Indexed => ["IndexedRings", "Spsc"],
+            Self::Flagged => ["FlaggedRings", "FlagPerSlot"],
+            Self::Grouped => ["GroupedRings", "OfGroups"],
+        };
+        names.map(|name| format_ident!("{name}"))
+    }
+
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
+        let [_, rings] = self.names();
         // Safe: the image is of this list, in which this kernel accesses only its rings.
-        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #kernel::Rings::#self) }))
+        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #kernel::Rings::#rings) }))
     }
 }
 

@@ -100,7 +100,7 @@ pub use persistent::{
 #[doc(hidden)]
 pub mod __private {
     pub use crate::elements;
-    pub use crate::persistent::run::{Flagged, Grouped, Indexed, each, fold, typed};
+    pub use crate::persistent::run::{FlaggedRings, GroupedRings, IndexedRings, each, fold, typed};
 }
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};

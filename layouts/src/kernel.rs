@@ -96,11 +96,11 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
     /// One warp, between [`spsc`](crate::ring::spsc) rings: a `persistent fn`.
-    Indexed,
+    Spsc,
     /// One warp, between [`flagged`](crate::ring::flagged) rings: a `flagged fn`.
-    Flagged,
+    FlagPerSlot,
     /// Any number of warps between `spsc` rings, by [`groups`](crate::ring::groups): a `grouped fn`.
-    Grouped,
+    OfGroups,
 }
 
 /// A kernel that pops messages `I` from one ring and pushes answers `O` to another.
@@ -112,7 +112,7 @@ pub enum Rings {
 /// # const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
 ///
 /// // SAFETY: `IMAGE` has this kernel, which accesses only its control block, its telemetry and its rings.
-/// const SQUARE: Persistent<f32, f32> = unsafe { Persistent::new("square", IMAGE, Rings::Indexed) };
+/// const SQUARE: Persistent<f32, f32> = unsafe { Persistent::new("square", IMAGE, Rings::Spsc) };
 /// assert_eq!((SQUARE.name(), SQUARE.kernel().takes()), ("square", 4));
 /// ```
 pub struct Persistent<I, O> {
@@ -135,7 +135,7 @@ impl<I, O> Persistent<I, O> {
     ///
     /// # Safety
     ///
-    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel, and of a [grouped](Rings::Grouped) one. It accesses only
+    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel, and of a [grouped](Rings::OfGroups) one. It accesses only
     /// its control block, its telemetry and its rings, and its `Groups`, by their protocols.
     #[must_use]
     pub const unsafe fn new(name: &'static str, image: Image, rings: Rings) -> Self {
@@ -161,7 +161,7 @@ impl<I, O> Persistent<I, O> {
     }
 
     /// Returns the kernel for a launch without a channel. Its arguments: control block, epoch, idle limit in nanoseconds, most messages per batch. A
-    /// [grouped](Rings::Grouped) one takes the address of its [`Groups`](crate::ring::groups::Groups), too: a launch of this one fails.
+    /// [grouped](Rings::OfGroups) one takes the address of its [`Groups`](crate::ring::groups::Groups), too: a launch of this one fails.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)

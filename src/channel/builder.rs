@@ -40,7 +40,7 @@ pub struct Builder<I, O> {
 
 impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     pub(super) fn new(kernel: Persistent<I, O>) -> Self {
-        let strategy = (kernel.rings() == Rings::Flagged).then_some(TransferStrategy::Flagged);
+        let strategy = (kernel.rings() == Rings::FlagPerSlot).then_some(TransferStrategy::Flagged);
         Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None, groups: 1 }
     }
 
@@ -145,11 +145,11 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         let Self { kernel, options, name, groups } = self;
         let options = Options { publish: name.as_deref(), ..options };
         let is_flagged = options.strategy == Some(TransferStrategy::Flagged);
-        let is_grouped = kernel.rings() == Rings::Grouped;
+        let is_grouped = kernel.rings() == Rings::OfGroups;
         if groups != 1 && !is_grouped {
             return Err(Error::Unsupported { what: "Builder::groups for a kernel that is not declared as `grouped fn`" });
         }
-        if is_flagged != (kernel.rings() == Rings::Flagged) {
+        if is_flagged != (kernel.rings() == Rings::FlagPerSlot) {
             return Err(Error::Unsupported {
                 what: match is_flagged {
                     true => "TransferStrategy::Flagged for a kernel that is not declared as `flagged fn`",

@@ -155,7 +155,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, None) }
     }
 
-    /// With `groups`, the kernel is [grouped](Rings::Grouped): its first argument after the four is the address of [`Groups`].
+    /// With `groups`, the kernel is [grouped](Rings::OfGroups): its first argument after the four is the address of [`Groups`].
     ///
     /// # Safety
     ///

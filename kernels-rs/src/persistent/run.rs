@@ -14,14 +14,14 @@ pub trait Kind<M: Machine> {
 
     /// # Safety
     ///
-    /// As [`persistent`], for rings of this kind; for [`Grouped`], as [`persistent_grouped`].
+    /// As [`persistent`], for rings of this kind; for [`GroupedRings`], as [`persistent_grouped`].
     unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, argument: Self::Argument, handler: &mut H);
 }
 
 /// A `persistent fn`.
-pub struct Indexed;
+pub struct IndexedRings;
 
-impl<M: Machine> Kind<M> for Indexed {
+impl<M: Machine> Kind<M> for IndexedRings {
     type Argument = ();
 
     #[inline(always)]
@@ -32,9 +32,9 @@ impl<M: Machine> Kind<M> for Indexed {
 }
 
 /// A `flagged fn`.
-pub struct Flagged;
+pub struct FlaggedRings;
 
-impl<M: Machine> Kind<M> for Flagged {
+impl<M: Machine> Kind<M> for FlaggedRings {
     type Argument = ();
 
     #[inline(always)]
@@ -45,9 +45,9 @@ impl<M: Machine> Kind<M> for Flagged {
 }
 
 /// A `grouped fn`.
-pub struct Grouped;
+pub struct GroupedRings;
 
-impl<M: Machine<Word: Counter>> Kind<M> for Grouped {
+impl<M: Machine<Word: Counter>> Kind<M> for GroupedRings {
     type Argument = DevicePointer<Groups<u64>>;
 
     #[inline(always)]

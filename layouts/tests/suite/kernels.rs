@@ -17,11 +17,11 @@ fn kernels_have_a_name_and_argument_count() {
 #[test]
 fn a_persistent_kernel_takes_four_arguments() {
     // SAFETY: never launched.
-    let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, Rings::Flagged) };
+    let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, Rings::FlagPerSlot) };
     #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
     let copy = kernel.clone();
-    assert_eq!((copy.name(), copy.rings(), copy.kernel().takes()), ("square", Rings::Flagged, 4));
-    assert_eq!(format!("{copy:?}"), r#"Persistent { name: "square", rings: Flagged, .. }"#);
+    assert_eq!((copy.name(), copy.rings(), copy.kernel().takes()), ("square", Rings::FlagPerSlot, 4));
+    assert_eq!(format!("{copy:?}"), r#"Persistent { name: "square", rings: FlagPerSlot, .. }"#);
 }
 
 #[test]
