@@ -87,13 +87,12 @@ impl Launch {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-enum Mode {
-    Wait = 0,
-    Take = 1,
-    Drain = 2,
-    Leave = 3,
+/// What all lanes do in a round, as lane 0 tells them.
+mod mode {
+    pub const WAIT: u32 = 0;
+    pub const TAKE: u32 = 1;
+    pub const DRAIN: u32 = 2;
+    pub const LEAVE: u32 = 3;
 }
 
 #[derive(Clone, Copy)]
@@ -230,7 +229,6 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
                 leader,
                 patience,
                 last_command: 0,
-                commanded: None,
                 rounds: 0,
                 settled: began,
                 last_account_ns: 0,
@@ -390,8 +388,6 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     leader: bool,
     patience: Patience,
     last_command: u32,
-    /// Lane 0 only: the reason to leave, from the last command; see [`obey`](Self::obey).
-    commanded: Option<Option<Fault>>,
     rounds: u64,
     /// Messages in the stored counters: at most those in `times.counted`, which are at most those taken.
     settled: u64,
@@ -411,7 +407,7 @@ where
         let batch = launch.batch.max(1);
         // Whether another group follows commands: see `ringmem_layouts::ring::groups`.
         let follows = R::Member::IS_SHARED && self.lanes.group() != 0;
-        let mut mode = if follows { Mode::Take } else { Mode::Wait };
+        let mut mode = if follows { mode::TAKE } else { mode::WAIT };
         let mut answered = 0;
         let mut idle_times: u32 = 0;
         let mut glance = Glance::default();
@@ -419,7 +415,7 @@ where
         if self.leader {
             self.control.enter(State::Ready);
         }
-        let ending = loop {
+        let fault = loop {
             let phase = self.rounds % u64::from(COMMAND_POLL_ROUNDS);
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
             // The other lanes are never due: `due_after_ns`.
@@ -451,14 +447,14 @@ where
                 }
             }
             self.rounds += 1;
-            let mode_of_all = self.lanes.broadcast(mode as u64) as u32;
-            if mode_of_all == Mode::Leave as u32 {
-                break self.commanded;
+            let mode_of_all = self.lanes.broadcast(mode.into()) as u32;
+            if mode_of_all == mode::LEAVE {
+                return;
             }
-            let takes = mode_of_all != Mode::Wait as u32;
+            let takes = mode_of_all != mode::WAIT;
             let count = match if takes { self.rings.take(self.lanes, batch) } else { Ok(0) } {
                 Ok(count) => count,
-                Err(Over { fault }) => break Some(fault),
+                Err(Over { fault }) => break fault,
             };
             if count > 0 {
                 if H::ACCOUNTS && self.leader {
@@ -474,15 +470,19 @@ where
                     return;
                 }
                 // One vote instead of a sum: refusals are rare.
-                let refused = if self.lanes.ballot(refused != 0) != 0 { self.lanes.sum(refused) } else { 0 };
+                if self.lanes.ballot(refused != 0) != 0 {
+                    self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
+                }
                 // SAFETY: just taken, and answered before the barrier.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, self.patience) } {
-                    break Some(Some(fault));
+                    self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
+                    break Some(fault);
                 }
-                if !follows {
-                    self.refused = self.refused.wrapping_add(refused);
-                } else if refused != 0 && self.lanes.lane() == 0 {
-                    self.rings.refuse(refused);
+                if follows && self.refused != 0 {
+                    if self.lanes.lane() == 0 {
+                        self.rings.refuse(self.refused);
+                    }
+                    self.refused = 0;
                 }
                 idle_times = 0;
             } else {
@@ -494,8 +494,8 @@ where
                     self.times.busy_rounds = 0;
                     self.times.due_after_ns = 0;
                 }
-                if mode_of_all == Mode::Drain as u32 && self.rings.waiting() == 0 {
-                    break Some(None);
+                if mode_of_all == mode::DRAIN && self.rings.waiting() == 0 {
+                    break None;
                 }
                 // Rounds are equal on every lane; lane 0's clock decides.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
@@ -513,18 +513,14 @@ where
                         self.record(now, self.rings.unread());
                     }
                     if !follows && self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
-                        break Some(Some(Fault::Deadline));
+                        break Some(Fault::Deadline);
                     }
                 }
                 self.lanes.pause(idle_times);
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
         };
-        match ending {
-            Some(fault) => self.leave(fault),
-            None if self.leader => self.rings.abandon(),
-            None => {}
-        }
+        self.leave(fault);
     }
 
     /// Lane 0 only: times the last batch, and settles if due.
@@ -545,9 +541,10 @@ where
 
     /// Lane 0 only: returns a changed mode.
     #[inline(always)]
-    fn look(&mut self) -> Option<Mode> {
+    fn look(&mut self) -> Option<u32> {
         if !self.control.is_current() {
-            return Some(Mode::Leave);
+            self.rings.abandon();
+            return Some(mode::LEAVE);
         }
         let (sequence, bits) = self.control.command();
         if sequence == self.last_command {
@@ -559,13 +556,13 @@ where
         // Before a final state: a host that waits for both sees both.
         self.control.acknowledge(sequence);
         if let Err(fault) = obeyed {
-            self.commanded = Some(fault);
-            return Some(Mode::Leave);
+            self.leave(fault);
+            return Some(mode::LEAVE);
         }
         Some(match self.control.state() {
-            State::Active => Mode::Take,
-            State::Draining => Mode::Drain,
-            _ => Mode::Wait,
+            State::Active => mode::TAKE,
+            State::Draining => mode::DRAIN,
+            _ => mode::WAIT,
         })
     }
 
@@ -608,12 +605,9 @@ where
     /// Lane 0 only: counts the answered messages.
     #[inline(always)]
     fn settle(&mut self, now_ns: u64) {
-        if !H::ACCOUNTS || !self.leader {
-            return;
-        }
         let taken = self.rings.taken();
         let messages = taken.wrapping_sub(self.settled);
-        if messages == 0 {
+        if !H::ACCOUNTS || !self.leader || messages == 0 {
             return;
         }
         self.times.count(taken, now_ns);

@@ -109,17 +109,13 @@ const UNSEEN: &[Unseen] = &[
     // The first is between the poll of the output's head and the stores behind it, as HEAD. Nothing depends on the second: each word has its own
     // flag.
     (&["echo_paired"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
-    // Never reached here: a group that fails to attach, one that comes after the end, the end of an epoch; and the copy of the publication after a batch of
-    // which something was refused.
-    (&["echo_grouped"], &[("atom.relaxed.gpu.global.cas.b64 [0]", &[1, 4])], &["cta", "plain"]),
-    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[1, 2, 3])], &["cta", "plain", "relaxed"]),
-    (&["echo_grouped"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),
-    (&["echo_grouped"], &[("st.relaxed.sys.b64 [0]", &[1]), ("st.relaxed.sys.b64 [128]", &[1])], &["weak", "gpu"]),
-    (&["echo_grouped"], &[(TURN, &[2, 4])], &["weak", "gpu", "relaxed"]),
-    // Only groups of one device access the counters. The publication's fence follows the wait for the turn; what follows the wait for a pause or an end is
-    // the host's, which the machine does not observe: `loom_groups` has it.
-    (&["echo_grouped"], &[(TURN, &[3, 5, 6, 7])], &["gpu", "relaxed"]),
-    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[4, 5])], &["relaxed"]),
+    // Never reached: a group that fails to attach, the end of an epoch, refusals, and a group other than 0 that leaves by a command.
+    (&["echo_grouped"], &[("atom.relaxed.gpu.global.cas.b64 [0]", &[1, 3])], &["cta", "plain"]),
+    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[3, 4])], &["cta", "plain", "relaxed"]),
+    // Only groups of one device access the counters. The publication's fence follows the wait for the turn.
+    (&["echo_grouped"], &[(TURN, &[2, 3])], &["gpu", "relaxed"]),
+    // The machine keeps the order of stores to one word.
+    (&["echo_grouped"], &[("red.release.gpu.global.add.u64 [0]", &[2, 5])], &["relaxed"]),
     // No data belong to the word.
     (&["ping_pong"], &[("fence.acq_rel.sys", &[1])], &["removed", "gpu"]),
     (&["ping_pong"], &[("ld.acquire.sys.b64 [8]", &[1]), ("st.release.sys.b64 [136]", &[1])], &["relaxed"]),
@@ -127,6 +123,11 @@ const UNSEEN: &[Unseen] = &[
     (&["publish"], &[("fence.acq_rel.sys", &[1, 2, 3, 4, 5])], &["removed", "gpu"]),
     (&["publish"], &[("st.release.sys.b64 [136]", &[1, 2, 3, 4, 5])], &["relaxed"]),
 ];
+
+/// Not tried, since only some runs reach them: a group that comes after the end, the last look of a late group, and the waits before a pause or an end, which
+/// are for the host, whom the machine does not observe. `loom_groups` has the models of these.
+const UNTRIED: &[(&str, &[(&str, &[usize])])] =
+    &[("echo_grouped", &[("red.release.gpu.global.add.u64 [0]", &[1]), (TURN, &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13])])];
 
 const SEEDS: u64 = 64;
 const PASSES: u64 = 2;
@@ -153,6 +154,12 @@ fn assert_found(kernel: &'static str, twins: usize, converse: fn(&Run<'_>) -> He
     for at in sites(&body) {
         let site = name(body[at]);
         let time = times.entry(site.clone()).and_modify(|time| *time += 1).or_insert(1);
+        let is_untried = |&(name, sites): &(&str, &[(&str, &[usize])])| {
+            name == kernel && sites.iter().any(|&(untried, times)| untried == site && times.contains(&time))
+        };
+        if UNTRIED.iter().any(is_untried) {
+            continue;
+        }
         for (form, text) in weaker(body[at]) {
             count += 1;
             let twin = format!("{site} #{time} {form}");
@@ -190,7 +197,7 @@ fn weakened_accesses_of_echo_paired_are_detected() {
 
 #[test]
 fn weakened_accesses_of_echo_grouped_are_detected() {
-    assert_found("echo_grouped", 66, with::echo_grouped);
+    assert_found("echo_grouped", 47, with::echo_grouped);
 }
 
 #[test]
