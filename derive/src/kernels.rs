@@ -43,6 +43,8 @@ enum Rings {
 enum Form {
     /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`, optionally with `state: &mut State` first.
     Each { rings: Rings, state: Option<(Ident, Type)>, input: (Ident, Type), output: (Ident, Type), body: Group },
+    /// `persistent fn watch(state: &mut State, now: Option<&Order>) -> Option<Alarm> { .. }`
+    Actor { state: (Ident, Type), input: (Ident, Type), declared: TokenStream, output: Type, body: Group },
     /// `persistent fn step(Particle) -> Particle = HANDLER;`
     Handler { rings: Rings, input: Type, output: Type, handler: TokenStream },
     /// `unsafe persistent fn count(data: DevicePointer<u8>, length: u64) = FUNCTION;`
@@ -284,7 +286,9 @@ fn is_same(a: &Type, b: &Type) -> bool {
 impl Form {
     fn messages(&self) -> Vec<&Type> {
         match self {
-            Self::Each { input: (_, input), output: (_, output), .. } | Self::Handler { input, output, .. } => vec![input, output],
+            Self::Each { input: (_, input), output: (_, output), .. }
+            | Self::Actor { input: (_, input), output, .. }
+            | Self::Handler { input, output, .. } => vec![input, output],
             Self::Launched { .. } | Self::Grid { .. } | Self::Elements { .. } => Vec::new(),
         }
     }
@@ -331,7 +335,7 @@ impl Kernel {
         if let Form::Elements { parameters, body } = form {
             let declared = parameters.iter().map(Parameter::declared);
             let names: Vec<&Ident> = parameters.iter().map(|parameter| &parameter.name).collect();
-            let function = self.function(&called, &quote!(#(#declared),*), &quote!(#(#names),*), body);
+            let function = self.function(&called, &quote!((#(#declared),*)), &quote!(#(#names),*), body);
             let mut expanded = elements::expand(self, parameters, path, &called, run);
             expanded.items.extend([function, once]);
             return expanded;
@@ -341,7 +345,7 @@ impl Kernel {
 
         // The user's expression, outside of `unsafe`.
         let evaluated = match form {
-            Form::Each { .. } => called.to_token_stream(),
+            Form::Each { .. } | Form::Actor { .. } => called.to_token_stream(),
             Form::Handler { handler: expression, .. }
             | Form::Launched { function: expression, .. }
             | Form::Grid { function: expression, .. } => expression.clone(),
@@ -364,6 +368,11 @@ impl Kernel {
                 };
                 let (own, argument) = of_rings(rings);
                 (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
+            }
+            Form::Actor { state: (_, state), input: (_, input), output, .. } => {
+                let (input, output) = (messages.first(input), messages.first(output));
+                let run = quote!(actor::<_, _, #state, #input, #output, _>);
+                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
                 let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
@@ -399,15 +408,19 @@ impl Kernel {
         let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
         let value = quote!(<#untyped>::new(#text));
 
-        let mut items = once;
+        let (mut items, link) = (once, format!("The kernel [`{text}`](fn@{name})."));
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
                 let declared = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
-                let declared = quote!(#(#declared)* #taken: &#input, #given: &mut #output);
+                let declared = quote!((#(#declared)* #taken: &#input, #given: &mut #output));
                 let state = state.iter().map(|(name, _)| quote!(#name,));
                 items.extend(self.function(&called, &declared, &quote!(#(#state)* #taken, #given), body));
-                let link = format!("The kernel [`{text}`](fn@{name}).");
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);
+                (quote!(#[doc = #link] #deprecated), ty, value)
+            }
+            Form::Actor { state: (state, _), input: (taken, input), declared, output, body } => {
+                items.extend(self.function(&called, declared, &quote!(#state, #taken), body));
+                let (ty, value) = Rings::Indexed.persistent(&kernel, input, output, &text);
                 (quote!(#[doc = #link] #deprecated), ty, value)
             }
             Form::Handler { rings, input, output, .. } => {
@@ -458,7 +471,7 @@ impl Kernel {
         Expanded { items, entry: quote!(#value.entry(#run)), host }
     }
 
-    /// The user's function. If it is deprecated, the kernel calls another one with its body, without a warning.
+    /// The user's function, `declared` with its parameters in parentheses and what it returns. If it is deprecated, the kernel calls another one with its body, without a warning.
     fn function(&self, called: &Ident, declared: &TokenStream, names: &TokenStream, body: &Group) -> TokenStream {
         let Self { conditions, attributes, visibility, name, .. } = self;
         let only_if = quote!(#(#conditions)*);
@@ -469,7 +482,7 @@ impl Kernel {
                 #only_if
                 #(#others)*
                 #[inline(always)]
-                fn #called(#declared) #body
+                fn #called #declared #body
             });
             body = quote!({ #called(#names) });
         }
@@ -478,7 +491,7 @@ impl Kernel {
             #only_if
             #(#attributes)*
             #[inline(always)]
-            #visibility fn #name(#declared) #body
+            #visibility fn #name #declared #body
         }
     }
 }
@@ -515,6 +528,7 @@ mod tests {
             pub flagged fn fold(state: &mut S, now: &A, then: &mut C) {}
             #[deprecated]
             pub persistent fn old(now: &A, then: &mut A) {}
+            persistent fn actor(state: &mut S, now: Option<&A>) -> Option<B> { None }
             persistent fn handler(A) -> B = Handler;
             unsafe persistent fn launched(data: DevicePointer<u8>) = launched;
             unsafe grid fn ends(count: u64) = ends;

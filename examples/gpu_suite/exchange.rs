@@ -20,7 +20,7 @@ pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::DmaPolling { poll_interval_us: 1 },
 ];
 const PATIENCE: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(15);
+pub const IDLE: Duration = Duration::from_secs(15);
 
 pub fn options(kernel: &str) -> Options<'_> {
     Options { idle: IDLE, ..Options::new(kernel) }

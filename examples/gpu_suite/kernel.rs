@@ -5,17 +5,19 @@ use ringmem::Error;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
-use ringmem::channel::Options;
+use ringmem::channel::{Channel, Options};
 use ringmem::control::{Command, Fault, State};
 use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
+use ringmem_kernels::burst::{BURST, Burst, Report as Numbered};
+use ringmem_kernels::echo::ECHO_GROUPED;
 use ringmem_kernels::grid::{SAXPY, SMOOTH, VECTOR_ADD};
 use ringmem_kernels::{ABI, IMAGE, Index, saxpy, smooth};
 
 use crate::Scale;
 use crate::child::Child;
-use crate::exchange::{Echoes, STRATEGIES, by, exchange, open, options};
+use crate::exchange::{Echoes, IDLE, STRATEGIES, by, exchange, open, options};
 use crate::prefilled;
 use crate::report::{Failure, Report, Skipped, demand};
 
@@ -49,6 +51,10 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         });
     }
     report.fact("several kernels at once, each with its rings", || allocating(several));
+    for groups in [1, 4, 16, 64] {
+        report.fact(format!("one channel answered by {groups} groups"), || together(backend, groups, scale.messages / 2));
+    }
+    report.fact("reports without a message for each", || reports(backend, scale.messages));
     report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("many groups of one launch", || groups(backend));
     report.fact("many groups of one launch beside a running kernel", || groups_beside(backend));
@@ -115,6 +121,33 @@ fn several(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let count = channels.len();
     channels.into_iter().try_for_each(|channel| ended(channel, 2 * messages))?;
     Ok(format!("{count} kernels, {messages} messages twice each"))
+}
+
+fn together(backend: &Arc<CudaBackend>, groups: u32, messages: u64) -> Result<String, Failure> {
+    let opened = Channel::builder(ECHO_GROUPED).groups(groups).idle(IDLE).open(backend, 0);
+    let mut channel = match opened {
+        Err(error @ (Error::Size { .. } | Error::Residency { .. })) => return Err(Skipped(error.to_string()).into()),
+        opened => opened?,
+    };
+    let begun = Instant::now();
+    exchange(&mut channel, 0, messages)?;
+    let rate = messages as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    ended(channel, messages)?;
+    Ok(format!("{messages} messages, each once, whole and in order: {rate:.3} M msg/s"))
+}
+
+fn reports(backend: &Arc<CudaBackend>, count: u64) -> Result<String, Failure> {
+    let mut channel = Channel::builder(BURST).idle(IDLE).open(backend, 0)?;
+    channel.send(Burst { count }).map_err(|error| error.to_string())?;
+    let begun = Instant::now();
+    for number in 0..count {
+        let report = channel.recv_timeout(PATIENCE)?;
+        demand(report == Numbered { number }, || format!("{report:?} in place of {number}"))?;
+    }
+    let rate = count as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    let processed = channel.close()?.control.processed;
+    demand(processed == 1, || format!("{processed} messages are counted"))?;
+    Ok(format!("{count} for one message, in order: {rate:.3} M msg/s"))
 }
 
 /// With fewer queues than streams, a driver queues some streams' work behind the kernel.

@@ -1,5 +1,6 @@
 use ringmem_layouts::kernel::DevicePointer;
 
+use crate::burst::{Backlog, Burst, Report};
 use crate::echo::{self, Echo, Handle};
 use crate::histogram::{self, Work};
 use crate::probe::{self, Words};
@@ -24,6 +25,19 @@ kernels! {
 
     /// [`ECHO`] without accounts while it is busy: see [`Handler`](crate::Handler).
     pub persistent fn echo_bare(Echo) -> Echo = Handle::<false>;
+
+    /// Sends numbered reports: as many as all [`Burst`]s have asked for.
+    pub persistent fn burst(backlog: &mut Backlog, now: Option<&Burst>) -> Option<Report> {
+        if let Some(burst) = now {
+            backlog.end = backlog.end.saturating_add(burst.count);
+            return None;
+        }
+        let number = backlog.next;
+        (number < backlog.end).then(|| {
+            backlog.next += 1;
+            Report { number }
+        })
+    }
 
     /// Counts bytes.
     pub unsafe persistent fn histogram(data: DevicePointer<u64>, length: u64, work: DevicePointer<Work>) = histogram::histogram;

@@ -70,6 +70,7 @@
 
 extern crate self as ringmem_kernels;
 
+pub mod burst;
 pub mod checks;
 #[cfg(target_os = "cuda")]
 pub mod device;
@@ -94,13 +95,13 @@ pub use host::{Simulated, Single, Threads};
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
 pub use persistent::{
-    Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,
+    Actor, Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,
 };
 
 #[doc(hidden)]
 pub mod __private {
     pub use crate::elements;
-    pub use crate::persistent::run::{FlaggedRings, GroupedRings, IndexedRings, each, fold, typed};
+    pub use crate::persistent::run::{FlaggedRings, GroupedRings, IndexedRings, actor, each, fold, typed};
 }
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
@@ -120,7 +121,7 @@ use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 /// The layouts of both sides.
 pub const ABI: Abi = Abi::of(layout_set!(
     LAYOUTS;
-    Groups<u64>, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,
+    Groups<u64>, burst::Burst, burst::Report, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,
     transform::Applied, transform::Apply,
 ));
 

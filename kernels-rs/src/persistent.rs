@@ -15,7 +15,9 @@
 //!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
 //! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages of all
 //!    groups, and times its own. The others take messages until group 0 lets them leave.
-//! 8. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
+//! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round with a free slot. The round is dry if there was no message and it
+//!    sends none.
+//! 9. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
 mod each;
@@ -35,7 +37,7 @@ use crate::Lanes;
 use crate::probe::Pairs;
 
 pub use batch::Batch;
-pub use each::{Each, Fold, Typed};
+pub use each::{Actor, Each, Fold, Typed};
 use warp_rings::{Flagged, Grouped, Indexed, Membership, Paired, Patience, Rings};
 
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
@@ -51,6 +53,9 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Output: RingMessage;
     /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
     const ACCOUNTS: bool = true;
+    /// Whether it decides how many messages it [sends](Batch::send), instead of one for each message of the host. While the kernel is active and slots are
+    /// free, it is then also called without a message of the host, with [room](Batch::room) for as many messages as a batch has. For [`persistent`] only.
+    const INITIATES: bool = false;
 
     /// Answers every message of a batch. Returns the number refused by this lane.
     ///
@@ -177,6 +182,12 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     M::Cell<H::Input>: 'a,
     M::Cell<H::Output>: 'a,
 {
+    const {
+        assert!(
+            R::IS_FREE || !H::INITIATES,
+            "a handler with `INITIATES` is that of a `persistent fn`: in other rings, each message has one answer"
+        )
+    };
     let number = if R::Member::IS_SHARED { 0 } else { lanes.group() };
     let Some(block) = block(machine, launch, number) else { return };
     // SAFETY: `at` mapped and aligned the block; the caller promises that it is live until this returns, and accessed by its protocol only.
@@ -452,16 +463,19 @@ where
                 return;
             }
             let takes = mode_of_all != mode::WAIT;
-            let count = match if takes { self.rings.take(self.lanes, batch) } else { Ok(0) } {
+            let own = if H::INITIATES && mode_of_all == mode::TAKE { batch } else { 0 };
+            let count = match if takes { self.rings.take(self.lanes, batch, own) } else { Ok(0) } {
                 Ok(count) => count,
                 Err(Over { fault }) => break fault,
             };
-            if count > 0 {
-                if H::ACCOUNTS && self.leader {
+            let room = if H::INITIATES { self.rings.room(count, own) } else { count };
+            let mut is_dry = room == 0;
+            if room > 0 {
+                if H::ACCOUNTS && self.leader && count > 0 {
                     self.control.take(self.rings.in_flight(count));
                 }
                 // SAFETY: just taken.
-                let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
+                let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, room, handler) };
                 // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
                 unsafe { self.rings.prepare(self.lanes, count) };
                 self.lanes.barrier();
@@ -473,19 +487,26 @@ where
                 if self.lanes.ballot(refused != 0) != 0 {
                     self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
                 }
-                // SAFETY: just taken, and answered before the barrier.
-                if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, self.patience) } {
-                    self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
-                    break Some(fault);
+                if H::INITIATES {
+                    sent = self.lanes.broadcast(sent);
+                    is_dry = count == 0 && sent == 0;
                 }
-                if follows && self.refused != 0 {
-                    if self.lanes.lane() == 0 {
-                        self.rings.refuse(self.refused);
+                if !is_dry {
+                    // SAFETY: just taken, and answered before the barrier; `sent` is `count`, or lane 0's number, at most the room.
+                    if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, sent, self.patience) } {
+                        self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
+                        break Some(fault);
                     }
-                    self.refused = 0;
+                    if follows && self.refused != 0 {
+                        if self.lanes.lane() == 0 {
+                            self.rings.refuse(self.refused);
+                        }
+                        self.refused = 0;
+                    }
+                    idle_times = 0;
                 }
-                idle_times = 0;
-            } else {
+            }
+            if is_dry {
                 if idle_times == 0 {
                     active_ns = self.lanes.now_ns();
                     self.settle(active_ns);
@@ -536,6 +557,10 @@ where
         }
         if self.rings.taken() == self.settled {
             self.last_account_ns = now_ns;
+            // A handler that sends without messages has nothing to settle.
+            if H::INITIATES && now_ns.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
+                self.record(now_ns, self.rings.known_unread());
+            }
         }
     }
 

@@ -25,6 +25,23 @@ struct Sum {
     total: u64,
 }
 
+/// As many bytes as two lines.
+#[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
+#[repr(C)]
+#[layout(message = 3)]
+struct Prime {
+    value: u64,
+    /// Those before it.
+    others: [u64; 15],
+}
+
+#[derive(Default)]
+struct Search {
+    next: u64,
+    until: u64,
+    last: [u64; 15],
+}
+
 struct Total(Sum);
 
 impl<M: Machine, L: Lanes> Handler<M, L> for Total {
@@ -142,6 +159,31 @@ kernels! {
 
     persistent fn total(Number) -> Sum = Total(Sum { count: 0, total: 0 });
 
+    /// Sends the primes below the last number.
+    persistent fn primes(search: &mut Search, now: Option<&Number>) -> Option<Prime> {
+        if let Some(until) = now {
+            search.until = until.value;
+        }
+        while search.next < search.until {
+            let value = search.next;
+            search.next += 1;
+            if value > 1 && (2..value).take_while(|divisor| divisor * divisor <= value).all(|divisor| !value.is_multiple_of(divisor)) {
+                let prime = Prime { value, others: search.last };
+                search.last.copy_within(1.., 0);
+                search.last[14] = value;
+                return Some(prime);
+            }
+        }
+        None
+    }
+
+    #[deprecated(note = "it panics")]
+    persistent fn last_words(said: &mut u64, now: Option<&Number>) -> Option<Number> {
+        *said += 1;
+        assert!(now.is_none() && *said < 20, "its last word");
+        Some(Number { value: *said })
+    }
+
     persistent fn fragile(now: &Number, then: &mut Number) {
         assert!(now.value != 13, "unlucky");
         *then = *now;
@@ -182,6 +224,47 @@ fn a_kernel_keeps_state_between_messages() {
         }
         let last = channel.iter().take(100).last().expect("answers");
         assert_eq!(last, Sum { count: 100, total: 5050 }, "{kernel:?}");
+    }
+}
+
+#[test]
+fn a_kernel_sends_messages_of_its_own() {
+    let is_prime = |value: &u64| *value > 1 && (2..*value).all(|divisor| !value.is_multiple_of(divisor));
+    let expected: Vec<u64> = (0..2000).filter(is_prime).collect();
+    let mut search = Search::default();
+    assert_eq!(primes(&mut search, None), None, "a plain function");
+    assert_eq!(primes(&mut search, Some(&Number { value: 3 })).map(|prime| prime.value), Some(2));
+    for backend in backends() {
+        let mut channel = Channel::builder(PRIMES).output_capacity(16).batch(3).open(&backend, 0).expect("a channel");
+        let mut found = Vec::new();
+        for value in [100, 100, 1000, 2000] {
+            channel.send(Number { value }).expect("room");
+            let count = expected.iter().take_while(|prime| **prime < value).count();
+            while found.len() < count {
+                let prime = channel.recv().expect("a prime");
+                assert!(found.iter().rev().zip(prime.others.iter().rev()).all(|(a, b)| a == b), "{prime:?} after {found:?}");
+                found.push(prime.value);
+            }
+        }
+        assert_eq!(found, expected);
+        assert_eq!(channel.close().expect("it ends").control.processed, 4);
+    }
+}
+
+#[test]
+fn a_panic_without_a_message_ends_the_kernel() {
+    for backend in backends() {
+        #[allow(deprecated, reason = "its attribute is tried")]
+        let mut channel = Channel::builder(LAST_WORDS).output_capacity(4).batch(2).open(&backend, 0).expect("a channel");
+        let mut heard = Vec::new();
+        let error = loop {
+            match channel.recv() {
+                Ok(word) => heard.push(word.value),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("panic"), "{error}");
+        assert!((18..20).contains(&heard.len()) && heard.iter().copied().eq(1..=heard.len() as u64), "{heard:?}");
     }
 }
 
@@ -333,6 +416,8 @@ fn the_abi_contains_each_layout_once() {
             "total_grouped",
             "running",
             "total",
+            "primes",
+            "last_words",
             "fragile",
             "offset",
             "scale",

@@ -1,12 +1,12 @@
 //! The syntax of `kernels!`.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Path, Result, Token, Type, braced, parenthesized, token};
+use syn::{Attribute, Error, GenericArgument, Path, PathArguments, Result, Token, Type, braced, parenthesized, token};
 
 use super::{Form, Kernel, Kernels, Parameter, Rings, Role};
 use crate::layout::unraw;
@@ -108,6 +108,10 @@ impl Parse for Kernel {
         }
         let form = match rings {
             Some(rings) if content.peek2(Token![:]) && content.peek3(Token![&]) => each(rings, &content, input)?,
+            Some(_) if is_named(&content) && takes_option(&content) => {
+                let expected = "a kernel that is called without a message has a state, the first parameter: `state: &mut State`";
+                return Err(content.error(expected));
+            }
             Some(_) if is_named(&content) && input.peek(token::Brace) => return Err(by_value(&content)),
             Some(rings) if !content.is_empty() && !is_named(&content) => {
                 let taken = content.parse()?;
@@ -132,12 +136,12 @@ impl Parse for Kernel {
                 let message = format!("a kernel of an `unsafe fn` is declared `unsafe {kind} fn`: its launch is unsafe");
                 return Err(Error::new(name.span(), message));
             }
-            (Form::Each { .. } | Form::Handler { .. } | Form::Elements { .. }, true) => {
+            (Form::Each { .. } | Form::Actor { .. } | Form::Handler { .. } | Form::Elements { .. }, true) => {
                 return Err(Error::new(name.span(), "this kernel is safe to launch: remove `unsafe`"));
             }
             _ => {}
         }
-        if matches!(form, Form::Each { .. } | Form::Elements { .. }) && text == text.to_uppercase() {
+        if matches!(form, Form::Each { .. } | Form::Actor { .. } | Form::Elements { .. }) && text == text.to_uppercase() {
             return Err(Error::new(name.span(), format!("`{name}` is the name of the kernel's constant: name its function in lower case")));
         }
         Ok(Self { conditions, attributes, visibility, name, form })
@@ -197,6 +201,9 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
         state = Some(parameter(true)?);
         comma("expected the message: `persistent fn sum(state: &mut u64, now: &Number, then: &mut Number) { .. }`")?;
     }
+    if let Some(state) = state.take_if(|_| takes_option(content)) {
+        return actor(rings, state, content, input);
+    }
     let taken = parameter(false)?;
     comma("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")?;
     let given = parameter(true)?;
@@ -208,6 +215,57 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
         return Err(input.error("a kernel returns nothing: it writes its answer to the parameter `&mut`"));
     }
     Ok(Form::Each { rings, state, input: taken, output: given, body: body(input)? })
+}
+
+/// `name: Option<..>`
+fn takes_option(content: ParseStream<'_>) -> bool {
+    let ahead = content.fork();
+    let ty = ahead.parse::<Ident>().and_then(|_| ahead.parse::<Token![:]>()).and_then(|_| ahead.parse::<Type>());
+    ty.is_ok_and(|ty| of_option(&ty).is_some())
+}
+
+/// The type in an `Option`.
+fn of_option(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(ty)) => Some(ty),
+        _ => None,
+    }
+}
+
+/// `state: &mut State`, then `now: Option<&Order>) -> Option<Alarm> { .. }`
+fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: ParseStream<'_>) -> Result<Form> {
+    let name: Ident = content.parse()?;
+    content.parse::<Token![:]>()?;
+    let written: Type = content.parse()?;
+    content.parse::<Option<Token![,]>>()?;
+    if !content.is_empty() {
+        return Err(content.error("a kernel that is called without a message returns its own: `-> Option<Alarm>`"));
+    }
+    if rings != Rings::Indexed {
+        return Err(Error::new(
+            written.span(),
+            "only a `persistent fn` is called without a message: in other rings, each message has one answer",
+        ));
+    }
+    let taken = match of_option(&written) {
+        Some(Type::Reference(reference)) if reference.mutability.is_none() && reference.lifetime.is_none() => (*reference.elem).clone(),
+        _ => return Err(Error::new(written.span(), format!("a kernel borrows its message from the ring: take `{name}: Option<&Order>`"))),
+    };
+    let returned: Option<(Token![->], Type)> = match input.peek(Token![->]) {
+        true => Some((input.parse()?, input.parse()?)),
+        false => None,
+    };
+    let Some((output, returned)) = returned.as_ref().and_then(|(_, returned)| of_option(returned).zip(Some(returned))) else {
+        let message = "a kernel that is called without a message returns the one that it sends: `-> Option<Alarm>`";
+        return Err(Error::new(returned.map_or(name.span(), |(_, returned)| returned.span()), message));
+    };
+    let (of_state, ty) = &state;
+    let declared = quote!((#of_state: &mut #ty, #name: #written) -> #returned);
+    let output = output.clone();
+    Ok(Form::Actor { state, input: (name, taken), declared, output, body: body(input)? })
 }
 
 /// `grid fn saxpy(x: &f32, y: &mut f32, a: f32) { .. }`

@@ -11,11 +11,14 @@ use crate::Lanes;
 /// lane has which index is the handler's decision, so [`exchange`](Self::exchange) is `unsafe`. That one lane cannot hold two slots at once
 /// is checked by the compiler: it borrows the batch.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
-    // INVARIANT: the first `count` cells of each are initialised; until the batch is answered, the input's are full and the output's this
-    // kernel's.
+    // INVARIANT: the first `count` cells of the input and `room` of the output are initialised; until the batch is answered, the input's are full and the
+    // output's this kernel's. `count` is at most `room`.
     input: Row<'a, M::Cell<I>>,
     output: Row<'a, M::Cell<O>>,
     count: u64,
+    room: u64,
+    /// At most `room`.
+    pub(super) sent: u64,
     _lent: PhantomData<&'b ()>,
 }
 
@@ -24,16 +27,30 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     ///
     /// The invariant, while the value lives.
     #[inline(always)]
-    pub(super) const unsafe fn new(input: Row<'a, M::Cell<I>>, output: Row<'a, M::Cell<O>>, count: u64) -> Self {
-        Self { input, output, count, _lent: PhantomData }
+    pub(super) const unsafe fn new(input: Row<'a, M::Cell<I>>, output: Row<'a, M::Cell<O>>, count: u64, room: u64) -> Self {
+        Self { input, output, count, room, sent: 0, _lent: PhantomData }
     }
 
-    /// Returns the number of messages, at least one.
+    /// Returns the number of messages: at least one, unless the handler [initiates](super::Handler::INITIATES) messages.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.count
+    }
+
+    /// Returns the number of slots: [`len`](Self::len), or more if the handler [initiates](super::Handler::INITIATES) messages.
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// Sends the first `count` slots, at most [`room`](Self::room), if the handler [initiates](super::Handler::INITIATES) messages: without this call it
+    /// sends none. The last call on lane 0 counts, for all lanes. A slot that no lane has written has unspecified bytes.
+    #[inline(always)]
+    pub fn send(&mut self, count: u64) {
+        self.sent = count.min(self.room);
     }
 
     /// Calls `read` with the message at `index`, in place, on any lanes.
@@ -63,6 +80,20 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
+    }
+}
+
+impl<O: RingMessage, I, M: Machine> Batch<'_, '_, I, O, M> {
+    /// Writes a message into the slot at `index`.
+    ///
+    /// # Safety
+    ///
+    /// `index` is below [`room`](Self::room), and no other lane accesses this slot, unless every lane has passed a [`barrier`](crate::Lanes::barrier) since.
+    #[inline(always)]
+    pub unsafe fn write(&mut self, index: u64, message: O) {
+        // SAFETY: the caller promises that `index` is below the room, so the slot is this kernel's, and that no other lane accesses it. This lane has no
+        // other reference to it, because the call borrows the batch mutably.
+        self.output.at(index).with_mut(|slot| unsafe { slot.write(message) });
     }
 }
 

@@ -66,6 +66,51 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, 
     }
 }
 
+/// A handler with a state that sends messages of its own. Lane 0 calls the function with each message, in order, then without one as long as it returns
+/// messages and slots are free.
+pub struct Actor<S, I, O, F> {
+    state: S,
+    step: F,
+    _messages: PhantomData<fn(&I) -> O>,
+}
+
+impl<S: Default, I, O, F: Fn(&mut S, Option<&I>) -> Option<O>> Actor<S, I, O, F> {
+    /// Creates a handler that calls `step` with the state.
+    pub fn new(step: F) -> Self {
+        Self { state: S::default(), step, _messages: PhantomData }
+    }
+}
+
+impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, Option<&I>) -> Option<O>> Handler<M, L> for Actor<S, I, O, F> {
+    type Input = I;
+    type Output = O;
+    const INITIATES: bool = true;
+
+    #[inline(always)]
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
+        if lanes.lane() == 0 {
+            let mut sent = 0;
+            for index in 0..batch.len() {
+                // SAFETY: below the length.
+                if let Some(message) = unsafe { batch.message(index, |message| (self.step)(&mut self.state, Some(message))) } {
+                    // SAFETY: at most `index`, which is below the room. Only lane 0 writes, of which `Lanes` has one, and the caller promises that no other
+                    // handler answers this batch before a barrier.
+                    unsafe { batch.write(sent, message) };
+                    sent += 1;
+                }
+            }
+            for _ in batch.len()..batch.room() {
+                let Some(message) = (self.step)(&mut self.state, None) else { break };
+                // SAFETY: below the room, as at most `len` were sent before. For the rest, as above.
+                unsafe { batch.write(sent, message) };
+                sent += 1;
+            }
+            batch.send(sent);
+        }
+        0
+    }
+}
+
 /// A handler with explicit message types.
 pub struct Typed<I, O, H> {
     handler: H,
@@ -83,6 +128,7 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Inpu
     type Input = I;
     type Output = O;
     const ACCOUNTS: bool = H::ACCOUNTS;
+    const INITIATES: bool = H::INITIATES;
 
     #[inline(always)]
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {

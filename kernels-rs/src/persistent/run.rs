@@ -4,7 +4,7 @@ use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::groups::Groups;
 use ringmem_layouts::{Counter, Machine, RingMessage};
 
-use super::{Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped};
+use super::{Actor, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped};
 use crate::Lanes;
 
 /// The kind of a kernel's rings, as `kernels!` writes it.
@@ -91,6 +91,20 @@ pub unsafe fn fold<K: Kind<M>, M: Machine, L: Lanes, S: Default, I: RingMessage,
 ) {
     // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
     unsafe { K::run(machine, lanes, launch, argument, &mut Fold::new(step)) }
+}
+
+/// # Safety
+///
+/// As [`persistent`].
+#[inline(always)]
+pub unsafe fn actor<M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, Option<&I>) -> Option<O>>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    step: F,
+) {
+    // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
+    unsafe { persistent(machine, lanes, launch, &mut Actor::new(step)) }
 }
 
 /// # Safety

@@ -97,6 +97,8 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// A kernel's argument: the address of its groups' counters, or nothing.
     type Argument: Copy;
     type Member: Membership;
+    /// Whether the number of messages sent may differ from that of messages taken.
+    const IS_FREE: bool = false;
 
     /// # Safety
     ///
@@ -115,15 +117,28 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, epoch);
     }
 
-    /// Polls both rings; returns how many messages all lanes take.
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over>;
+    /// Polls both rings; returns how many messages all lanes take. Polls for `own` more slots than for the answers.
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over>;
 
-    /// Lets the handler answer the messages; returns the number refused by this lane.
+    /// Returns the known number of free slots, at most those for the answers to `count` messages and `own` more.
+    #[inline(always)]
+    fn room(&self, count: u64, own: u64) -> u64 {
+        let _ = own;
+        count
+    }
+
+    /// Lets the handler answer the messages; returns the number refused by this lane, and if lane 0 sends another number than `count`, that one on lane 0.
     ///
     /// # Safety
     ///
-    /// `count` is the last result of [`take`](Self::take), not yet published. Every lane calls it once.
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64;
+    /// `count` is the last result of [`take`](Self::take), not yet published, and `room` that of [`room`](Self::room). Every lane calls it once.
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
+        &self,
+        lanes: &L,
+        count: u64,
+        room: u64,
+        handler: &mut H,
+    ) -> (u64, u64);
 
     /// Runs before the barrier.
     ///
@@ -135,12 +150,13 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, count);
     }
 
-    /// Publishes the answers and releases the messages, with one fence. On an error, which only [`Grouped`] returns, nothing is published.
+    /// Publishes the first `sent` slots and releases the messages, with one fence. On an error, which only [`Grouped`] returns, nothing is published.
     ///
     /// # Safety
     ///
-    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier.
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
+    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier. `sent` is `count`, or where this
+    /// [is free](Self::IS_FREE) at most the room.
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, patience: Patience) -> Result<(), Fault>;
 
     /// The number after the last message taken; for [`Grouped`], of those that any group has answered.
     fn taken(&self) -> u64;

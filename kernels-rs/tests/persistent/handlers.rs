@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, Batch, Handler, Lanes, Launch, Single, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::telemetry::Shared;
 use ringmem_layouts::{ControlBlock, HostWord, Machine};
 
 use crate::echo::message;
@@ -345,4 +346,68 @@ fn answers_before_a_corrupt_index_are_counted() {
     });
     let (block, told) = (rig.snapshot(), rig.telemetry.snapshot().expect("nobody writes any more"));
     assert_eq!((block.processed, block.in_flight, told.processed), (3, 0, 3));
+}
+
+#[test]
+fn a_handler_sends_at_most_its_room() {
+    struct Greedy(u64);
+    impl<M: Machine> Handler<M, Single<'_>> for Greedy {
+        type Input = Echo;
+        type Output = Echo;
+        const INITIATES: bool = true;
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            for index in 0..batch.room().min(8) {
+                // SAFETY: below the room; one lane.
+                unsafe { batch.write(index, message(self.0 + index)) };
+            }
+            self.0 += batch.room();
+            batch.send(u64::MAX);
+            0
+        }
+    }
+    let shape = Shape { batch: 3, output: 8, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    trace(&mut rig, &Device::new([memory.range()]), handled(Greedy(0)), |rig| {
+        rig.command(Command::ACTIVATE);
+        (0..100).for_each(|number| assert_eq!(rig.receive(), message(number)));
+        rig.command(Command::TERMINATE);
+    });
+    assert_eq!(rig.end(), (State::Terminated, 0, None));
+}
+
+/// Without a dry round, and without a message that would be counted.
+#[test]
+fn telemetry_is_written_while_a_handler_sends_without_messages() {
+    struct Steady<'a>(&'a Device, &'a Shared<HostWord>, &'a std::sync::Mutex<Vec<u64>>);
+    impl<M: Machine> Handler<M, Single<'_>> for Steady<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        const INITIATES: bool = true;
+        unsafe fn answer(&mut self, _: &Single<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            // SAFETY: there is room for one; one lane.
+            unsafe { batch.write(0, message(0)) };
+            batch.send(1);
+            self.0.advance(100_000);
+            self.2.lock().expect("no panic").push(self.1.sequence.load());
+            0
+        }
+    }
+    let shape = Shape { output: 128, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let seen = std::sync::Mutex::new(Vec::new());
+    let handler = Steady(&device, rig.telemetry, &seen);
+    trace(&mut rig, &device, handled(handler), |rig| {
+        rig.command(Command::ACTIVATE);
+        until("the ring is full", || rig.output.producer.tail.load(Relaxed) == 128);
+        rig.command(Command::TERMINATE);
+    });
+    let sequences = seen.into_inner().expect("no panic");
+    assert_eq!(sequences.len(), 128);
+    // A record, two changes of its sequence number, each millisecond, which ten rounds take.
+    for at in 1..11 {
+        assert!(sequences[11 * at] >= sequences[11 * (at - 1)] + 2, "{sequences:?}");
+    }
 }

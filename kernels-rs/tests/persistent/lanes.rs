@@ -312,3 +312,50 @@ fn each_group_uses_its_own_control_block() {
     ended.expect("no panic");
     assert_eq!(rig.end(), (State::Terminated, 0, None));
 }
+
+/// A handler that sends one message for each of so many lanes, with a number for which each lane counts.
+struct Chorus(u64);
+
+impl<M: Machine> Handler<M, Lane<'_>> for Chorus {
+    type Input = Echo;
+    type Output = Echo;
+    const INITIATES: bool = true;
+
+    unsafe fn answer(&mut self, lanes: &Lane<'_>, batch: &mut Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        let (lane, voices) = (u64::from(lanes.lane()), batch.room().min(20));
+        if lane < voices {
+            // SAFETY: below the room; each lane has its own slot.
+            unsafe { batch.write(lane, message(self.0 + lane)) };
+        }
+        self.0 += voices;
+        // Lane 0's last word counts, and at most the room.
+        batch.send(1);
+        batch.send(if lane == 0 { voices } else { 3 });
+        batch.len()
+    }
+}
+
+#[test]
+fn a_warp_sends_what_its_lanes_write() {
+    for (batch, capacity) in [(8, 4), (32, 64), (16, 64)] {
+        let shape = Shape { batch, output: capacity, start: u64::MAX - 9, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+            // SAFETY: the rig outlives it and is the only peer.
+            unsafe { persistent(machine, lanes, launch, &mut Chorus(0)) }
+        };
+        let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
+            (0..3).for_each(|id| rig.send(message(id)));
+            rig.command(Command::ACTIVATE);
+            for number in 0..200 {
+                assert_eq!(rig.receive(), message(number), "batch {batch}, message {number}");
+            }
+            rig.command(Command::TERMINATE);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
+        let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+        assert_eq!((seen.processed, seen.dropped), (3, 3 * WIDTH as u64), "each lane refused each message");
+    }
+}

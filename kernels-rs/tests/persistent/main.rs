@@ -1,5 +1,6 @@
 //! The persistent kernels as host functions. Waits end by [`patience`].
 
+mod burst;
 mod echo;
 mod faults;
 mod flagged;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::thread;
 
+use ringmem_kernels::burst::{Burst, Report};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::{Chunk, Counted};
 use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows};
@@ -203,8 +204,15 @@ impl Run<'_> {
         })
     }
 
-    /// A lane reads the answers to what the host sent before.
-    fn read<I: RingMessage, O: RingMessage>(&self, device: &Device, rig: &mut Rig<'_, I, O>, more: &[u64], reader: &Reader<'_>) -> Heard {
+    /// A lane reads the answers to `sent` messages that the host sent before.
+    fn read<I: RingMessage, O: RingMessage>(
+        &self,
+        device: &Device,
+        rig: &mut Rig<'_, I, O>,
+        more: &[u64],
+        reader: &Reader<'_>,
+        sent: u64,
+    ) -> Heard {
         rig.control.command(Command::ACTIVATE);
         let groups = vec![rig.arguments(more); self.groups()];
         self.hold_read(device, &groups, Some(reader), |watch| {
@@ -216,7 +224,7 @@ impl Run<'_> {
                 }
                 (read == reader.count).then_some(())
             })?;
-            end(rig, watch, reader.count)
+            end(rig, watch, sent)
         })
     }
 
@@ -232,7 +240,7 @@ impl Run<'_> {
         let mut rig = Rig::<I, O>::new(&memory, FEW);
         let reader = Reader::of(rig.output, messages.len() as u64);
         assert_eq!(rig.sender.push_slice(messages).ok(), Some(messages.len()));
-        self.read(&device, &mut rig, more, &reader)
+        self.read(&device, &mut rig, more, &reader, messages.len() as u64)
     }
 }
 
@@ -321,6 +329,48 @@ pub fn echo(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
+/// Reports that come of themselves, asked for by messages of different counts.
+pub fn burst(run: &Run<'_>) -> Heard {
+    let bursts = |count| (0..count).map(|id| Burst { count: id % 4 });
+    // A full ring, and one with so much room that the kernel does not poll its head while it is dry.
+    for shape in [FEW, Shape { output: 64, ..FEW }] {
+        let memory = shape.memory::<Burst, Report>();
+        let mut rig = Rig::<Burst, Report>::new(&memory, shape);
+        let sent: Vec<Burst> = bursts(MANY).collect();
+        assert_eq!(rig.sender.push_slice(&sent).ok(), Some(sent.len()));
+        let reader = Reader::of(rig.output, sent.iter().map(|burst| burst.count).sum());
+        run.read(&Device::new([memory.range()]), &mut rig, &[], &reader, MANY)?;
+    }
+    for (capacity, count) in [(4, 40), (2, 12)] {
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Burst, Report>();
+        let mut rig = Rig::<Burst, Report>::new(&memory, shape);
+        run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| {
+            let (mut left, mut all) = (bursts(count).peekable(), (0..).map(|number| Report { number }));
+            for expected in all.by_ref().take(bursts(count).map(|burst| burst.count).sum::<u64>() as usize) {
+                let report = watch.until("a report", |progress| {
+                    while left.next_if(|burst| rig.sender.push(*burst).is_ok()).is_some() {
+                        progress();
+                    }
+                    rig.receiver.pop().ok()
+                })?;
+                if report != expected {
+                    return Err(format!("{report:?} in place of {expected:?}"));
+                }
+            }
+            watch.until("room for the rest", |_| {
+                while left.next_if(|burst| rig.sender.push(*burst).is_ok()).is_some() {}
+                left.peek().is_none().then_some(())
+            })?;
+            if capacity > 2 {
+                beats(rig, watch)?;
+            }
+            rig.receiver.pop().map_or(Ok(count), |more| Err(format!("{more:?}, which is one more")))
+        })?;
+    }
+    Ok(())
+}
+
 /// Commands and faults, by `echo`.
 pub fn life(run: &Run<'_>) -> Heard {
     paused(run)?;
@@ -398,7 +448,7 @@ pub fn split_rings(run: &Run<'_>) -> Heard {
     let (mut rig, host) = split::rigs(&far, &near, FEW);
     (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
     let reader = Reader::of_split(host.output, rig.output, MANY);
-    run.read(&Device::new([far.range(), near.range()]), &mut rig, &[], &reader)?;
+    run.read(&Device::new([far.range(), near.range()]), &mut rig, &[], &reader, MANY)?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
@@ -426,7 +476,7 @@ pub fn echo_flagged(run: &Run<'_>) -> Heard {
     let output_at = rig.block.output_ring.load(Relaxed) - of_rings.address();
     // SAFETY: formatted by `new`; words.
     let reader = Reader::of_flagged(unsafe { of_rings.place(output_at).as_ref() }, MANY);
-    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], &reader)?;
+    run.read(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], &reader, MANY)?;
     for (capacity, count, slice) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), flagged::memory(shape));

@@ -1,6 +1,8 @@
 //! The suites of `persistent` over PTX, on a machine that checks it. Tests of the host's handlers and lanes are not here, unless they share a file
 //! with others.
 
+#[path = "../persistent/burst.rs"]
+mod burst;
 mod conversations;
 #[path = "../persistent/echo.rs"]
 mod echo;

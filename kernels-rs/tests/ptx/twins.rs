@@ -92,7 +92,7 @@ type Unseen = (&'static [&'static str], &'static [Lines], &'static [&'static str
 /// An operation, and which of its occurrences.
 type Lines = (&'static str, &'static [usize]);
 
-const SERVERS: &[&str] = &["echo", "echo_flagged", "echo_paired", "echo_grouped", "histogram", "reduce", "transform"];
+const SERVERS: &[&str] = &["burst", "echo", "echo_flagged", "echo_paired", "echo_grouped", "histogram", "reduce", "transform"];
 
 const HEAD: &str = "ld.acquire.sys.b64 [128]";
 const COMMAND: &str = "ld.acquire.sys.b64 [16]";
@@ -105,6 +105,8 @@ const UNSEEN: &[Unseen] = &[
     (SERVERS, &[(COMMAND, &[1])], &["relaxed"]),
     // Only lane 0 writes answers, after the handler's own barriers.
     (&["histogram", "reduce"], &[("bar.warp.sync", &[4])], &["removed"]),
+    // Lane 0 alone accesses slots.
+    (&["burst"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
     // Flags of the output ring are read and cleared before `Ready`; none was raised.
     (&["echo_flagged"], &[("ld.relaxed.sys.b64 [0]", &[1, 2, 3, 4]), ("st.relaxed.sys.b64 [0] 0", &[1, 2, 3, 4])], &["weak", "gpu"]),
     // The barrier before the first answer orders them before all answers.
@@ -199,6 +201,11 @@ fn weakened_accesses_of_echo_paired_are_detected() {
 #[test]
 fn weakened_accesses_of_echo_grouped_are_detected() {
     assert_found("echo_grouped", 47, with::echo_grouped);
+}
+
+#[test]
+fn weakened_accesses_of_burst_are_detected() {
+    assert_found("burst", 19, with::burst);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 mod broken;
+mod burst;
 use crate::clean;
 mod counts;
 mod drain;

@@ -52,7 +52,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         let most = batch.min(self.input.capacity() as u64);
         let width = u64::from(L::WIDTH);
         let mut seen = 0;
@@ -79,11 +79,18 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
+        &self,
+        lanes: &L,
+        count: u64,
+        _: u64,
+        handler: &mut H,
+    ) -> (u64, u64) {
         // SAFETY: present and free, by `take`.
-        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
+        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, count) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
-        unsafe { handler.answer(lanes, &mut batch) }
+        let refused = unsafe { handler.answer(lanes, &mut batch) };
+        (refused, count)
     }
 
     #[inline(always)]
@@ -98,7 +105,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: present, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {

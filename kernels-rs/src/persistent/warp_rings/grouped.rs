@@ -107,7 +107,7 @@ where
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         const NONE: u64 = 1 << 63;
         const FAULT: u64 = 1 << 62;
         let (mut begin, mut count, mut waiting) = (0, 0, 0);
@@ -130,15 +130,22 @@ where
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
+        &self,
+        lanes: &L,
+        count: u64,
+        _: u64,
+        handler: &mut H,
+    ) -> (u64, u64) {
         // SAFETY: reserved, by `take`.
-        let mut batch = unsafe { Batch::new(self.group.messages(), self.group.answers(), count) };
+        let mut batch = unsafe { Batch::new(self.group.messages(), self.group.answers(), count, count) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
-        unsafe { handler.answer(lanes, &mut batch) }
+        let refused = unsafe { handler.answer(lanes, &mut batch) };
+        (refused, count)
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, _: u64, patience: Patience) -> Result<(), Fault> {
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, _: u64, _: u64, patience: Patience) -> Result<(), Fault> {
         let mut in_time = true;
         if lanes.lane() == 0 {
             let group = &self.group;

@@ -21,6 +21,7 @@ pub struct Indexed<'a, I, O, M: Machine> {
 impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Indexed<'a, I, O, M> {
     type Argument = ();
     type Member = ();
+    const IS_FREE: bool = true;
 
     #[inline(always)]
     unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
@@ -48,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over> {
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available() as u64);
@@ -57,7 +58,10 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
                 tail = self.input.poll();
             }
             // Only if answers could lack slots: in a dry round, or while the ring has room, this poll would be a second round trip after the first.
-            let wanted = tail.wrapping_sub(self.input.head()).min(batch);
+            let mut wanted = tail.wrapping_sub(self.input.head()).min(batch);
+            if own > 0 {
+                wanted = wanted.saturating_add(own).min(self.output.capacity() as u64);
+            }
             if (self.output.free() as u64) < wanted {
                 head = self.output.poll();
             }
@@ -72,19 +76,31 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
-        // SAFETY: available and free, by `take`.
-        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
-        // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
-        unsafe { handler.answer(lanes, &mut batch) }
+    fn room(&self, count: u64, own: u64) -> u64 {
+        (self.output.free() as u64).min(count.saturating_add(own))
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
+        &self,
+        lanes: &L,
+        count: u64,
+        room: u64,
+        handler: &mut H,
+    ) -> (u64, u64) {
+        // SAFETY: available and free, by `take` and `room`.
+        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, room) };
+        // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
+        let refused = unsafe { handler.answer(lanes, &mut batch) };
+        (refused, if H::INITIATES { batch.sent } else { count })
+    }
+
+    #[inline(always)]
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
-        // SAFETY: free, by `take`, and answered.
-        unsafe { self.output.advance(count) };
+        // SAFETY: at most the room, which `room` found free.
+        unsafe { self.output.advance(sent) };
         if lanes.lane() == 0 {
             // SAFETY: published at once; since the barrier no lane accesses these slots.
             let answers = unsafe { self.output.publication() };

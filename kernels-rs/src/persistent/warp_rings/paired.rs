@@ -89,7 +89,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     /// At most a row, which the lanes poll together.
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Over> {
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
         let row = u64::from(L::WIDTH) / Self::each::<L>();
         let most = row.min(batch).min(self.input.capacity() as u64);
@@ -113,8 +113,8 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = T, Output = T>>(&self, _: &L, _: u64, _: &mut H) -> u64 {
-        0
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = T, Output = T>>(&self, _: &L, count: u64, _: u64, _: &mut H) -> (u64, u64) {
+        (0, count)
     }
 
     /// Each word is stored by one lane, and published by that store.
@@ -133,7 +133,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: every lane has loaded and stored them before the barrier; they were free.
         unsafe { self.input.advance(count) };
         // SAFETY: every lane has stored its part of the answers before the barrier, and `take` counted only free slots.
