@@ -319,6 +319,19 @@ pub enum Error {
         /// Number of arguments given.
         got: usize,
     },
+    /// Buffers of different lengths for a kernel over buffers, which is called for each element.
+    #[error(
+        "kernel `{kernel}` is called for each element: `{}` has {}, and `{}` has {}",
+        parameters[0], lengths[0], parameters[1], lengths[1]
+    )]
+    Lengths {
+        /// Kernel.
+        kernel: &'static str,
+        /// Its first parameter with elements, and one whose buffer has another length.
+        parameters: [&'static str; 2],
+        /// Number of elements of each.
+        lengths: [u64; 2],
+    },
     /// A kernel on a host thread panicked; the stream continues.
     #[error("kernel `{name}` panicked")]
     KernelPanicked {

@@ -83,8 +83,8 @@ pub struct Scalar<T, N>(PhantomData<fn(T, N)>);
 
 /// The name of a parameter. `kernels!` implements it.
 pub trait Parameter {
-    /// Its number of elements, in words.
-    const ELEMENTS: &'static str;
+    /// The name.
+    const NAME: &'static str;
 }
 
 /// A kernel over buffers, with the types of its parameters `P`: a tuple of [`Element`], [`ElementMut`], [`All`] and [`Scalar`].

@@ -95,7 +95,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// - [`Size`](Error::Size) for buffers of different lengths, with the parameter's name, or an impossible shape.
+    /// - [`Lengths`](Error::Lengths) for buffers of different lengths; [`Size`](Error::Size) for an impossible shape.
     /// - [`OtherBackend`](Error::OtherBackend); [`Unsupported`](Error::Unsupported) for memory of another device, for pageable host memory, and on a device
     ///   with managed memory but without [concurrent access](crate::backend::Capabilities::concurrent_managed_access) to it.
     /// - [`Abi`](Error::Abi) and the driver's error for the image, which the first launch on a stream loads; [`Busy`](Error::Busy) if a running kernel
@@ -103,7 +103,7 @@ impl Stream {
     /// - [`Residency`](Error::Residency) if persistent kernels leave no room for a block.
     /// - An error of the kernel, after which its outputs are [tainted](crate::backend::Taints).
     pub fn run<P, A: Lent<P>>(&self, kernel: GridKernel<P>, arguments: A) -> Result<()> {
-        let mut all = Arguments::new(self);
+        let mut all = Arguments::new(self, kernel.name());
         arguments.lend(&mut all)?;
         let mut ended = Ended::new(self);
         // SAFETY: the arguments are borrowed until this returns, and the drop of `ended` waits for the kernel before, also after a panic.
@@ -138,7 +138,7 @@ impl Stream {
     ///
     /// The buffers, with an error as of [`run`](Self::run); nothing was queued.
     pub fn submit<P, A: Given<P>>(&self, kernel: GridKernel<P>, arguments: A) -> Queue<A::Back> {
-        let mut all = Arguments::new(self);
+        let mut all = Arguments::new(self, kernel.name());
         // Dropped before the arguments, if a panic keeps the launch from being listed.
         let _ended = Ended::new(self);
         let queued = match arguments.lend(&mut all) {
@@ -153,7 +153,7 @@ impl Stream {
     ///
     /// Until the kernel has ended, the arguments' memory is live, nothing writes it but the kernel, and nothing accesses its outputs.
     unsafe fn queue_grid<P>(&self, kernel: GridKernel<P>, all: &Arguments<'_>) -> Result<Option<Ticket>> {
-        let Some(count) = all.count.filter(|&count| count > 0) else { return Ok(None) };
+        let Some((_, count)) = all.first.filter(|&(_, count)| count > 0) else { return Ok(None) };
         let module = self.module_of(kernel.image())?;
         all.after.iter().try_for_each(|uses| self.come_after(uses))?;
         let [threads, blocks] = kernel.shape();
@@ -212,8 +212,9 @@ mod sealed {
     /// The words of a launch, and the memory that they address.
     pub struct Arguments<'a> {
         pub stream: &'a Stream,
-        /// Of all buffers with one element for each call.
-        pub count: Option<u64>,
+        pub kernel: &'static str,
+        /// The first parameter with an element for each call, and the length of its buffer and all others of this kind.
+        pub first: Option<(&'static str, u64)>,
         pub words: Vec<u64>,
         /// Words of each parameter.
         pub sizes: Vec<u8>,
@@ -222,22 +223,22 @@ mod sealed {
     }
 
     impl<'a> Arguments<'a> {
-        pub fn new(stream: &'a Stream) -> Self {
-            // The first parameter is the count.
-            Self { stream, count: None, words: std::vec![0], sizes: std::vec![1], operands: Vec::new(), after: Vec::new() }
+        pub fn new(stream: &'a Stream, kernel: &'static str) -> Self {
+            // The first parameter of the entry is the count.
+            Self { stream, kernel, first: None, words: std::vec![0], sizes: std::vec![1], operands: Vec::new(), after: Vec::new() }
         }
 
         pub fn elements<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
             &mut self,
-            what: &'static str,
+            parameter: &'static str,
             slice: Slice<'_, T, M>,
             last: Option<Ticket>,
             is_written: bool,
         ) -> Result<()> {
             let len = slice.len() as u64;
-            let count = *self.count.get_or_insert(len);
+            let (first, count) = *self.first.get_or_insert((parameter, len));
             if len != count {
-                return Err(Error::Size { what, asked: len, least: count, most: count });
+                return Err(Error::Lengths { kernel: self.kernel, parameters: [first, parameter], lengths: [count, len] });
             }
             if let Some(first) = self.words.first_mut() {
                 *first = count;
@@ -362,10 +363,10 @@ macro_rules! lent {
 }
 
 lent! {
-    Element: &Buffer<T, M>, |this, all, N| all.elements(N::ELEMENTS, this.as_view(), None, false);
-    Element: Slice<'_, T, M>, |this, all, N| all.elements(N::ELEMENTS, *this, None, false);
-    ElementMut: &mut Buffer<T, M>, |this, all, N| all.elements(N::ELEMENTS, this.as_view(), None, true);
-    ElementMut: SliceMut<'_, T, M>, |this, all, N| all.elements(N::ELEMENTS, this.as_view(), None, true);
+    Element: &Buffer<T, M>, |this, all, N| all.elements(N::NAME, this.as_view(), None, false);
+    Element: Slice<'_, T, M>, |this, all, N| all.elements(N::NAME, *this, None, false);
+    ElementMut: &mut Buffer<T, M>, |this, all, N| all.elements(N::NAME, this.as_view(), None, true);
+    ElementMut: SliceMut<'_, T, M>, |this, all, N| all.elements(N::NAME, this.as_view(), None, true);
     All: &Buffer<T, M>, |this, all, N| all.whole(this.as_view(), None);
     All: Slice<'_, T, M>, |this, all, N| all.whole(*this, None);
 }
@@ -404,7 +405,7 @@ macro_rules! given {
 }
 
 given! {
-    Element: Source, |this, all, N| all.elements(N::ELEMENTS, this.elements(), this.last(), false);
-    ElementMut: Target, |this, all, N| all.elements(N::ELEMENTS, this.elements(), this.last(), true);
+    Element: Source, |this, all, N| all.elements(N::NAME, this.elements(), this.last(), false);
+    ElementMut: Target, |this, all, N| all.elements(N::NAME, this.elements(), this.last(), true);
     All: Source, |this, all, N| all.whole(this.elements(), this.last());
 }

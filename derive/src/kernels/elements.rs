@@ -85,13 +85,13 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
             Role::Scalar => quote!(#ty),
         });
         if *role != Role::Index {
-            let what = format!("number of elements of `{}`", unraw(name));
+            let what = unraw(name);
             // Without a name among the values, where the compiler would suggest it.
             markers.extend(quote!(pub enum #marker {}));
             // Outside of their module, where the path of the crate would be another.
             named.extend(quote! {
                 impl #grid::Parameter for #names::#marker {
-                    const ELEMENTS: &'static str = #what;
+                    const NAME: &'static str = #what;
                 }
             });
         }
