@@ -15,8 +15,8 @@
 //!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
 //! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages of all
 //!    groups, and times its own. The others take messages until group 0 lets them leave.
-//! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round with a free slot. The round is dry if there was no message and it
-//!    sends none.
+//! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round of an active kernel with a free slot. The round is dry if there was no
+//!    message and it sends none.
 //! 9. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
@@ -468,14 +468,13 @@ where
                 Ok(count) => count,
                 Err(Over { fault }) => break fault,
             };
-            let room = if H::INITIATES { self.rings.room(count, own) } else { count };
-            let mut is_dry = room == 0;
-            if room > 0 {
+            let mut is_dry = if H::INITIATES { self.rings.room(count, own) == 0 } else { count == 0 };
+            if !is_dry {
                 if H::ACCOUNTS && self.leader && count > 0 {
                     self.control.take(self.rings.in_flight(count));
                 }
                 // SAFETY: just taken.
-                let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, room, handler) };
+                let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, own, handler) };
                 // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
                 unsafe { self.rings.prepare(self.lanes, count) };
                 self.lanes.barrier();
@@ -492,7 +491,7 @@ where
                     is_dry = count == 0 && sent == 0;
                 }
                 if !is_dry {
-                    // SAFETY: just taken, and answered before the barrier; `sent` is `count`, or lane 0's number, at most the room.
+                    // SAFETY: just taken, and answered before the barrier; `sent` is lane 0's number.
                     if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, sent, self.patience) } {
                         self.refused = self.refused.wrapping_sub(self.lanes.sum(refused));
                         break Some(fault);

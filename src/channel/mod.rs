@@ -7,7 +7,7 @@
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless the rings are shared. A send polls for answers only if it moved
-//! nothing or if the output ring may be half full.
+//! nothing or if the output ring may be half full, where each message has one answer: the messages that a kernel sends of its own are not counted.
 //!
 //! In a forked process every wait for the kernel fails, and a drop leaves the kernel to the parent.
 //!

@@ -108,9 +108,13 @@ impl Parse for Kernel {
         }
         let form = match rings {
             Some(rings) if content.peek2(Token![:]) && content.peek3(Token![&]) => each(rings, &content, input)?,
-            Some(_) if is_named(&content) && takes_option(&content) => {
+            Some(_) if is_named(&content) && takes_option(&content) && !is_unsafe => {
                 let expected = "a kernel that is called without a message has a state, the first parameter: `state: &mut State`";
                 return Err(content.error(expected));
+            }
+            Some(_) if is_named(&content) && input.peek(Token![->]) => {
+                let (name, _, ty) = (content.parse()?, content.parse::<Token![:]>()?, content.parse()?);
+                return Err(is_state(&name, &ty));
             }
             Some(_) if is_named(&content) && input.peek(token::Brace) => return Err(by_value(&content)),
             Some(rings) if !content.is_empty() && !is_named(&content) => {
@@ -199,13 +203,23 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     let mut state = None;
     if has_state {
         state = Some(parameter(true)?);
-        comma("expected the message: `persistent fn sum(state: &mut u64, now: &Number, then: &mut Number) { .. }`")?;
+        comma(match input.peek(Token![->]) {
+            true => "expected the message: `persistent fn watch(state: &mut State, now: Option<&Order>) -> Option<Alarm> { .. }`",
+            false => "expected the message: `persistent fn sum(state: &mut u64, now: &Number, then: &mut Number) { .. }`",
+        })?;
     }
     if let Some(state) = state.take_if(|_| takes_option(content)) {
         return actor(rings, state, content, input);
     }
     let taken = parameter(false)?;
+    if let Some(ty) = of_option(&taken.1).or((content.is_empty() && input.peek(Token![->])).then_some(&taken.1)) {
+        let expected = format!("a kernel that returns its messages takes `{}: Option<&{}>`", taken.0, ty.to_token_stream());
+        return Err(Error::new(taken.1.span(), expected));
+    }
     comma("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")?;
+    if takes_option(content) {
+        return Err(is_state(&taken.0, &taken.1));
+    }
     let given = parameter(true)?;
     content.parse::<Option<Token![,]>>()?;
     if !content.is_empty() {
@@ -217,6 +231,11 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     Ok(Form::Each { rings, state, input: taken, output: given, body: body(input)? })
 }
 
+/// The error of a first parameter that is no `&mut`, where a state is one.
+fn is_state(name: &Ident, ty: &Type) -> Error {
+    Error::new(ty.span(), format!("the first parameter is the kernel's state: take `{name}: &mut {}`", ty.to_token_stream()))
+}
+
 /// `name: Option<..>`
 fn takes_option(content: ParseStream<'_>) -> bool {
     let ahead = content.fork();
@@ -226,12 +245,21 @@ fn takes_option(content: ParseStream<'_>) -> bool {
 
 /// The type in an `Option`.
 fn of_option(ty: &Type) -> Option<&Type> {
-    let Type::Path(path) = ty else { return None };
+    let Type::Path(path) = plain(ty) else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
     match arguments.args.first() {
-        Some(GenericArgument::Type(ty)) => Some(ty),
+        Some(GenericArgument::Type(ty)) => Some(plain(ty)),
         _ => None,
+    }
+}
+
+/// A type that a macro has passed on is in a group.
+fn plain(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => plain(&group.elem),
+        Type::Paren(paren) => plain(&paren.elem),
+        ty => ty,
     }
 }
 
@@ -242,7 +270,10 @@ fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: Pa
     let written: Type = content.parse()?;
     content.parse::<Option<Token![,]>>()?;
     if !content.is_empty() {
-        return Err(content.error("a kernel that is called without a message returns its own: `-> Option<Alarm>`"));
+        return Err(content.error(match input.peek(Token![->]) {
+            true => "a kernel that is called without a message has two parameters, its state and the message",
+            false => "a kernel that is called without a message returns its own: `-> Option<Alarm>`",
+        }));
     }
     if rings != Rings::Indexed {
         return Err(Error::new(
@@ -251,8 +282,21 @@ fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: Pa
         ));
     }
     let taken = match of_option(&written) {
-        Some(Type::Reference(reference)) if reference.mutability.is_none() && reference.lifetime.is_none() => (*reference.elem).clone(),
-        _ => return Err(Error::new(written.span(), format!("a kernel borrows its message from the ring: take `{name}: Option<&Order>`"))),
+        Some(Type::Reference(reference))
+            if reference.mutability.is_none() && reference.lifetime.as_ref().is_none_or(|lifetime| lifetime.ident == "_") =>
+        {
+            (*reference.elem).clone()
+        }
+        inner => {
+            let of_message = match inner {
+                Some(Type::Reference(reference)) => reference.elem.to_token_stream(),
+                inner => inner.to_token_stream(),
+            };
+            return Err(Error::new(
+                written.span(),
+                format!("a kernel borrows its message from the ring: take `{name}: Option<&{of_message}>`"),
+            ));
+        }
     };
     let returned: Option<(Token![->], Type)> = match input.peek(Token![->]) {
         true => Some((input.parse()?, input.parse()?)),
@@ -262,6 +306,11 @@ fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: Pa
         let message = "a kernel that is called without a message returns the one that it sends: `-> Option<Alarm>`";
         return Err(Error::new(returned.map_or(name.span(), |(_, returned)| returned.span()), message));
     };
+    if input.peek(Token![=]) {
+        return Err(
+            input.error("this kernel has a body: `{ .. }`; a `Handler` is declared `persistent fn watch(Order) -> Alarm = HANDLER;`")
+        );
+    }
     let (of_state, ty) = &state;
     let declared = quote!((#of_state: &mut #ty, #name: #written) -> #returned);
     let output = output.clone();

@@ -17,6 +17,7 @@ pub struct Batch<'b, 'a, I, O, M: Machine> {
     output: Row<'a, M::Cell<O>>,
     count: u64,
     room: u64,
+    may_initiate: bool,
     /// At most `room`.
     pub(super) sent: u64,
     _lent: PhantomData<&'b ()>,
@@ -27,8 +28,14 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     ///
     /// The invariant, while the value lives.
     #[inline(always)]
-    pub(super) const unsafe fn new(input: Row<'a, M::Cell<I>>, output: Row<'a, M::Cell<O>>, count: u64, room: u64) -> Self {
-        Self { input, output, count, room, sent: 0, _lent: PhantomData }
+    pub(super) const unsafe fn new(
+        input: Row<'a, M::Cell<I>>,
+        output: Row<'a, M::Cell<O>>,
+        count: u64,
+        room: u64,
+        may_initiate: bool,
+    ) -> Self {
+        Self { input, output, count, room, may_initiate, sent: 0, _lent: PhantomData }
     }
 
     /// Returns the number of messages: at least one, unless the handler [initiates](super::Handler::INITIATES) messages.
@@ -46,8 +53,16 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
         self.room
     }
 
-    /// Sends the first `count` slots, at most [`room`](Self::room), if the handler [initiates](super::Handler::INITIATES) messages: without this call it
-    /// sends none. The last call on lane 0 counts, for all lanes. A slot that no lane has written has unspecified bytes.
+    /// Returns whether messages may be sent that no message of the host has caused: not while the kernel is drained, and not if the handler does not
+    /// [initiate](super::Handler::INITIATES) messages.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_initiate(&self) -> bool {
+        self.may_initiate
+    }
+
+    /// Sends the first `count` slots, at most [`room`](Self::room). Without this call, a handler that [initiates](super::Handler::INITIATES) messages
+    /// sends none. The last call on lane 0 counts, for all lanes. A slot that no lane has written has unspecified bytes. In other handlers it has no effect.
     #[inline(always)]
     pub fn send(&mut self, count: u64) {
         self.sent = count.min(self.room);

@@ -99,9 +99,10 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, Opti
                     sent += 1;
                 }
             }
-            for _ in batch.len()..batch.room() {
+            // Messages without an answer leave their slots.
+            while batch.may_initiate() && sent < batch.room() {
                 let Some(message) = (self.step)(&mut self.state, None) else { break };
-                // SAFETY: below the room, as at most `len` were sent before. For the rest, as above.
+                // SAFETY: below the room. For the rest, as above.
                 unsafe { batch.write(sent, message) };
                 sent += 1;
             }

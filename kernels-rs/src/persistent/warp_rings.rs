@@ -127,16 +127,17 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         count
     }
 
-    /// Lets the handler answer the messages; returns the number refused by this lane, and if lane 0 sends another number than `count`, that one on lane 0.
+    /// Lets the handler answer the messages, and send up to `own` more. Returns the number refused by this lane, and that of the messages to publish, which
+    /// is at most [`room`](Self::room), and right on lane 0 if it is not `count`.
     ///
     /// # Safety
     ///
-    /// `count` is the last result of [`take`](Self::take), not yet published, and `room` that of [`room`](Self::room). Every lane calls it once.
+    /// `count` is the last result of [`take`](Self::take), with this `own`, and not yet published. Every lane calls it once.
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
         &self,
         lanes: &L,
         count: u64,
-        room: u64,
+        own: u64,
         handler: &mut H,
     ) -> (u64, u64);
 
@@ -154,8 +155,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Safety
     ///
-    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier. `sent` is `count`, or where this
-    /// [is free](Self::IS_FREE) at most the room.
+    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier. `sent` is what lane 0's call of it returned.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, patience: Patience) -> Result<(), Fault>;
 
     /// The number after the last message taken; for [`Grouped`], of those that any group has answered.

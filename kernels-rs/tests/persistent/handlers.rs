@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem_kernels::echo::Echo;
-use ringmem_kernels::{ABI, Batch, Handler, Lanes, Launch, Single, persistent};
+use ringmem_kernels::{ABI, Actor, Batch, Handler, Lanes, Launch, Single, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::telemetry::Shared;
 use ringmem_layouts::{ControlBlock, HostWord, Machine};
@@ -409,5 +409,30 @@ fn telemetry_is_written_while_a_handler_sends_without_messages() {
     // A record, two changes of its sequence number, each millisecond, which ten rounds take.
     for at in 1..11 {
         assert!(sequences[11 * at] >= sequences[11 * (at - 1)] + 2, "{sequences:?}");
+    }
+}
+
+/// With as few slots as messages in a batch.
+#[test]
+fn messages_without_an_answer_leave_their_slots_to_own_messages() {
+    for (batch, output) in [(1, 1), (8, 4), (128, 64)] {
+        let shape = Shape { batch, output, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let actor = Actor::new(|calls: &mut [u64; 2], message: Option<&Echo>| {
+            let Some(_) = message else {
+                calls[1] += u64::from(calls[0] > 0);
+                return None;
+            };
+            calls[0] += 1;
+            (calls[0] == 64).then(|| Echo { words: [calls[1]; 8] })
+        });
+        (0..64).for_each(|id| rig.send(message(id)));
+        trace(&mut rig, &Device::new([memory.range()]), handled(actor), |rig| {
+            rig.command(Command::ACTIVATE);
+            let before_the_last = 64_u64.div_ceil(batch.min(output)) - 1;
+            assert!(rig.receive().words[0] >= before_the_last, "a call without a message in each round");
+            rig.command(Command::TERMINATE);
+        });
     }
 }

@@ -87,7 +87,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         handler: &mut H,
     ) -> (u64, u64) {
         // SAFETY: present and free, by `take`.
-        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, count) };
+        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, count, false) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
         let refused = unsafe { handler.answer(lanes, &mut batch) };
         (refused, count)

@@ -138,7 +138,7 @@ where
         handler: &mut H,
     ) -> (u64, u64) {
         // SAFETY: reserved, by `take`.
-        let mut batch = unsafe { Batch::new(self.group.messages(), self.group.answers(), count, count) };
+        let mut batch = unsafe { Batch::new(self.group.messages(), self.group.answers(), count, count, false) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
         let refused = unsafe { handler.answer(lanes, &mut batch) };
         (refused, count)

@@ -85,11 +85,12 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         &self,
         lanes: &L,
         count: u64,
-        room: u64,
+        own: u64,
         handler: &mut H,
     ) -> (u64, u64) {
-        // SAFETY: available and free, by `take` and `room`.
-        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, room) };
+        let room = if H::INITIATES { self.room(count, own) } else { count };
+        // SAFETY: available and free, by `take`; more than `count` by `room`.
+        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, room, own > 0) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
         let refused = unsafe { handler.answer(lanes, &mut batch) };
         (refused, if H::INITIATES { batch.sent } else { count })
@@ -99,7 +100,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
-        // SAFETY: at most the room, which `room` found free.
+        // SAFETY: free: `count` by `take`, or at most the room.
         unsafe { self.output.advance(sent) };
         if lanes.lane() == 0 {
             // SAFETY: published at once; since the barrier no lane accesses these slots.
