@@ -129,6 +129,16 @@ int main(void) {
         DONE
     }
     {
+        STRUCT(Burst)
+        W(Burst, count);
+        DONE
+    }
+    {
+        STRUCT(Report)
+        W(Report, number);
+        DONE
+    }
+    {
         STRUCT(Echo)
         ALL(Echo, words);
         DONE
