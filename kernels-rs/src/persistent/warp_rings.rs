@@ -20,11 +20,11 @@ mod indexed;
 mod paired;
 
 use ringmem_layouts::control::{Fault, RingHeaders};
-use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::groups::{Over, Side};
+use ringmem_layouts::ring::{RingFlags, Row};
 use ringmem_layouts::{Machine, RingHeader, RingMessage};
 
-use super::{COMMAND_POLL_ROUNDS, Handler};
+use super::{Batch, COMMAND_POLL_ROUNDS, Handler};
 use crate::Lanes;
 
 pub use flagged::Flagged;
@@ -206,6 +206,26 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, patience);
         fault
     }
+}
+
+/// Lets the handler answer `count` messages, each with one answer.
+///
+/// # Safety
+///
+/// The first `count` messages are full and the first `count` slots free. Every lane calls it once, with equal arguments, and publishes them after a barrier.
+#[inline(always)]
+unsafe fn answer_each<M: Machine, L: Lanes, H: Handler<M, L>>(
+    lanes: &L,
+    input: Row<'_, M::Cell<H::Input>>,
+    output: Row<'_, M::Cell<H::Output>>,
+    count: u64,
+    handler: &mut H,
+) -> (u64, u64) {
+    // SAFETY: the caller promises full messages and free slots.
+    let mut batch = unsafe { Batch::new(input, output, count, count, false) };
+    // SAFETY: the caller promises that every lane calls this once, with an equal batch, and that a barrier follows.
+    let refused = unsafe { handler.answer(lanes, &mut batch) };
+    (refused, count)
 }
 
 /// # Safety

@@ -6,9 +6,9 @@ use ringmem_layouts::ring::flagged::{Consumer, Producer};
 use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::{Machine, RingMessage, Word};
 
-use super::{CORRUPT, Patience, Rings, ring};
+use super::{CORRUPT, Patience, Rings, answer_each, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Handler};
+use crate::persistent::Handler;
 
 /// Never dropped: each lane would publish pending slots.
 pub struct Flagged<'a, I, O, M: Machine>
@@ -86,11 +86,8 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         _: u64,
         handler: &mut H,
     ) -> (u64, u64) {
-        // SAFETY: present and free, by `take`.
-        let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, count, false) };
-        // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
-        let refused = unsafe { handler.answer(lanes, &mut batch) };
-        (refused, count)
+        // SAFETY: present and free, by `take`; every lane calls it once for these messages, and publishes them after a barrier.
+        unsafe { answer_each(lanes, self.input.row(), self.output.row(), count, handler) }
     }
 
     #[inline(always)]

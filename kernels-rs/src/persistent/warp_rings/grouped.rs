@@ -6,9 +6,9 @@ use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::groups::{Group, Groups, Over, Portion, first};
 use ringmem_layouts::{Counter, Machine, RingMessage, Word};
 
-use super::{Membership, Patience, Rings, ring};
+use super::{Membership, Patience, Rings, answer_each, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Handler};
+use crate::persistent::Handler;
 
 /// Lane 0 reserves numbers, by one read-modify-write per batch.
 pub struct Grouped<'a, I, O, M: Machine> {
@@ -137,11 +137,8 @@ where
         _: u64,
         handler: &mut H,
     ) -> (u64, u64) {
-        // SAFETY: reserved, by `take`.
-        let mut batch = unsafe { Batch::new(self.group.messages(), self.group.answers(), count, count, false) };
-        // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
-        let refused = unsafe { handler.answer(lanes, &mut batch) };
-        (refused, count)
+        // SAFETY: reserved, by `take`; every lane calls it once for these messages, and publishes them after a barrier.
+        unsafe { answer_each(lanes, self.group.messages(), self.group.answers(), count, handler) }
     }
 
     #[inline(always)]
