@@ -18,6 +18,7 @@ use ringmem::{Abi, Error, Image, LAYOUTS};
 
 const ELSEWHERE: &[(&str, &str)] = &[
     ("Granularity", include_str!("../conformance/address_ranges.rs")),
+    ("Lengths", include_str!("grid.rs")),
     ("System", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),
     ("Kernel", include_str!("channel/refusals.rs")),
