@@ -331,38 +331,43 @@ pub fn echo(run: &Run<'_>) -> Heard {
 
 /// Reports that come of themselves, asked for by messages of different counts.
 pub fn burst(run: &Run<'_>) -> Heard {
-    let bursts = |count| (0..count).map(|id| Burst { count: id % 4 });
-    // A full ring, and one with so much room that the kernel does not poll its head while it is dry.
-    for shape in [FEW, Shape { output: 64, ..FEW }] {
-        let memory = shape.memory::<Burst, Report>();
-        let mut rig = Rig::<Burst, Report>::new(&memory, shape);
-        let sent: Vec<Burst> = bursts(MANY).collect();
-        assert_eq!(rig.sender.push_slice(&sent).ok(), Some(sent.len()));
-        let reader = Reader::of(rig.output, sent.iter().map(|burst| burst.count).sum());
-        run.read(&Device::new([memory.range()]), &mut rig, &[], &reader, MANY)?;
-    }
-    for (capacity, count) in [(4, 40), (2, 12)] {
+    // Five counts: in a ring of a power of two, each slot's next message is another one.
+    let bursts = |count| (0..count).map(|id| Burst { count: id % 5 });
+    let sent: Vec<Burst> = bursts(MANY).collect();
+    let memory = FEW.memory::<Burst, Report>();
+    let mut rig = Rig::<Burst, Report>::new(&memory, FEW);
+    assert_eq!(rig.sender.push_slice(&sent).ok(), Some(sent.len()));
+    let reader = Reader::of(rig.output, sent.iter().map(|burst| burst.count).sum());
+    run.read(&Device::new([memory.range()]), &mut rig, &[], &reader, MANY)?;
+    // All messages as soon as there is room; or each after as many heartbeats, so that the kernel has seen its slot and the output's head before.
+    for (capacity, count, pause) in [(4, 40, 0), (2, 12, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let memory = shape.memory::<Burst, Report>();
         let mut rig = Rig::<Burst, Report>::new(&memory, shape);
         run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| {
-            let (mut left, mut all) = (bursts(count).peekable(), (0..).map(|number| Report { number }));
-            for expected in all.by_ref().take(bursts(count).map(|burst| burst.count).sum::<u64>() as usize) {
-                let report = watch.until("a report", |progress| {
-                    while left.next_if(|burst| rig.sender.push(*burst).is_ok()).is_some() {
-                        progress();
+            let sent: Vec<Burst> = bursts(count).collect();
+            let mut numbers = 0..;
+            for part in sent.chunks(if pause == 0 { sent.len() } else { 1 }) {
+                let begun = rig.snapshot().heartbeat;
+                watch.until("a heartbeat", |_| (rig.snapshot().heartbeat >= begun + pause).then_some(()))?;
+                let mut left = part.iter().peekable();
+                for number in numbers.by_ref().take(part.iter().map(|burst| burst.count).sum::<u64>() as usize) {
+                    let report = watch.until("a report", |progress| {
+                        while left.next_if(|burst| rig.sender.push(**burst).is_ok()).is_some() {
+                            progress();
+                        }
+                        rig.receiver.pop().ok()
+                    })?;
+                    if report != (Report { number }) {
+                        return Err(format!("{report:?} in place of {number}"));
                     }
-                    rig.receiver.pop().ok()
-                })?;
-                if report != expected {
-                    return Err(format!("{report:?} in place of {expected:?}"));
                 }
+                watch.until("room for the rest", |_| {
+                    while left.next_if(|burst| rig.sender.push(**burst).is_ok()).is_some() {}
+                    left.peek().is_none().then_some(())
+                })?;
             }
-            watch.until("room for the rest", |_| {
-                while left.next_if(|burst| rig.sender.push(*burst).is_ok()).is_some() {}
-                left.peek().is_none().then_some(())
-            })?;
-            if capacity > 2 {
+            if capacity == 4 {
                 beats(rig, watch)?;
             }
             rig.receiver.pop().map_or(Ok(count), |more| Err(format!("{more:?}, which is one more")))
