@@ -1,6 +1,6 @@
 use std::vec::Vec;
 
-use ringmem::control::State;
+use ringmem::control::{Command, State};
 use ringmem_kernels::burst::{BURST, Burst, Report};
 
 use super::*;
@@ -33,6 +33,13 @@ fn a_drained_kernel_sends_no_more_and_a_restarted_one_starts_anew() {
         assert_eq!(rest, (1..=rest.len() as u64).collect::<Vec<_>>());
         channel.restart().expect("it runs again");
     }
+    channel.send(Burst { count: u64::MAX }).expect("room");
+    channel.recv().expect("a report");
+    channel.command(Command::PAUSE).expect("it stops");
+    channel.try_iter().for_each(drop);
+    channel.command(Command::DRAIN).expect("it goes on");
+    assert_eq!(channel.iter().count(), 0, "slots are free, and it has still to send");
+    channel.restart().expect("it runs again");
     channel.send(Burst { count: u64::MAX }).expect("room");
     let closed = channel.close().expect("it ends although nobody receives");
     assert_eq!(closed.control.kernel_state(), Some(State::Terminated));
