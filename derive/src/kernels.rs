@@ -471,7 +471,8 @@ impl Kernel {
         Expanded { items, entry: quote!(#value.entry(#run)), host }
     }
 
-    /// The user's function, `declared` with its parameters in parentheses and what it returns. If it is deprecated, the kernel calls another one with its body, without a warning.
+    /// The user's function, `declared` with its parameters in parentheses and what it returns. If it is deprecated, the kernel calls another one with its
+    /// body, without a warning.
     fn function(&self, called: &Ident, declared: &TokenStream, names: &TokenStream, body: &Group) -> TokenStream {
         let Self { conditions, attributes, visibility, name, .. } = self;
         let only_if = quote!(#(#conditions)*);

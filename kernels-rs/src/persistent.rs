@@ -54,7 +54,7 @@ pub trait Handler<M: Machine, L: Lanes> {
     /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
     const ACCOUNTS: bool = true;
     /// Whether it decides how many messages it [sends](Batch::send), instead of one for each message of the host. While the kernel is active and slots are
-    /// free, it is then also called without a message of the host, with [room](Batch::room) for as many messages as a batch has. For [`persistent`] only.
+    /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For [`persistent`] only.
     const INITIATES: bool = false;
 
     /// Answers every message of a batch. Returns the number refused by this lane.
