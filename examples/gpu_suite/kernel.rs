@@ -58,7 +58,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("many groups of one launch", || groups(backend));
     report.fact("many groups of one launch beside a running kernel", || groups_beside(backend));
-    report.fact("kernels over buffers", || over_buffers(backend, scale.bytes / 4));
+    report.fact("kernels over buffers", || over_buffers(backend, scale.elements));
     report.fact("kernels over buffers beside a running kernel", || {
         let mut channel = open(backend, &options("echo"))?;
         exchange(&mut channel, 0, 100)?;
@@ -223,11 +223,13 @@ fn groups_beside(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 /// Compares kernels with their functions, for some shapes of a launch; then times one over more elements than a launch has threads.
 fn over_buffers(backend: &Arc<CudaBackend>, most: usize) -> Result<String, Failure> {
     let stream = Stream::new(backend, 0)?;
+    // More threads than most of these lengths.
+    let blocks = (most / 512).min(200) as u32;
     for len in [1, 63, 1025, 100_003.min(most)] {
         let x: Vec<f32> = (0..len).map(|i| (i % 97) as f32).collect();
         let inputs = Buffer::from_slice(Device::new(backend, 0), &x)?;
         let mut outputs = Buffer::from_slice(Device::new(backend, 0), &vec![3.0_f32; len])?;
-        for (threads, blocks) in [(0, 0), (64, 1), (96, 3), (1024, 200)] {
+        for (threads, blocks) in [(0, 0), (64, 1), (96, 3), (1024, blocks)] {
             let shape = || format!("{len} elements, {threads} threads, {blocks} blocks: not what the function gives");
             outputs.fill(3.0)?;
             stream.run(SAXPY.threads(threads).blocks(blocks), (&inputs, &mut outputs, 0.5))?;

@@ -36,13 +36,23 @@ struct Scale {
     divisor: u64,
     /// Size of a large copy.
     bytes: usize,
+    /// Length of a large buffer that a kernel is given.
+    elements: usize,
     soak: Duration,
     /// Time of a case of the part `bench`.
     case: Duration,
 }
 
-const WHOLE: Scale = Scale { messages: 200_000, divisor: 1, bytes: 256 << 20, soak: Duration::from_secs(50), case: Duration::from_secs(1) };
-const QUICK: Scale = Scale { messages: 2_000, divisor: 1000, bytes: 1 << 20, soak: Duration::from_secs(2), case: Duration::ZERO };
+const WHOLE: Scale = Scale {
+    messages: 200_000,
+    divisor: 1,
+    bytes: 256 << 20,
+    elements: 64 << 20,
+    soak: Duration::from_secs(50),
+    case: Duration::from_secs(1),
+};
+const QUICK: Scale =
+    Scale { messages: 2_000, divisor: 1000, bytes: 1 << 20, elements: 20_000, soak: Duration::from_secs(2), case: Duration::ZERO };
 const LIMIT: Duration = Duration::from_secs(240);
 
 fn main() -> ExitCode {
