@@ -94,7 +94,10 @@ impl Publisher {
         unsafe { self.mapping.place().cast().as_ref() }
     }
 
-    /// Whether a sample is due.
+    /// Stores the counts, and returns whether a sample is due.
+    ///
+    /// One round trip at a time is measured: it begins when a count has more messages than the last, and ends when as many answers have been received, since each
+    /// message has one answer, in order.
     pub fn count(&mut self, tail: u64, head: u64) -> bool {
         let (sent, received) = (tail.wrapping_sub(self.start), head.wrapping_sub(self.start));
         match self.probe {
