@@ -50,6 +50,7 @@ pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Fail
             match channel.try_send(message(sent)) {
                 Ok(()) => sent += 1,
                 Err(SendError::Full(_)) => break,
+                Err(SendError::Kernel { error, .. }) => return Err(error.into()),
                 Err(error) => return Err(error.to_string().into()),
             }
         }
