@@ -14,7 +14,7 @@ use crate::module::{Function, Operation};
 pub use crate::module::{Module, is_panic, readable};
 use crate::{Failure, loops};
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "ld.acquire.sys",
     "ld.relaxed.sys",
     "st.relaxed.sys",
@@ -28,6 +28,7 @@ const COLUMNS: [&str; 14] = [
     "ld.wide",
     "st.wide",
     "bar.warp",
+    "bar.block",
     "vote",
 ];
 
@@ -86,7 +87,7 @@ fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static s
     let ordered = ["relaxed", "acquire", "release", "acq_rel", "sc"].into_iter().any(has);
     match opcode.split('.').next()? {
         "ld" | "ldu" if opcode.starts_with("ldu") || has("nc") => Some((What::NonCoherent, "a coherent load")),
-        "ld" | "st" if ordered && !has("sys") => Some((What::Scope, "scope `.sys`")),
+        "ld" | "st" if ordered && !has("sys") && !(has("shared") && has("cta")) => Some((What::Scope, "scope `.sys`")),
         "fence" if !has("sys") && !has("proxy") => Some((What::Scope, "scope `.sys`")),
         "membar" if !has("sys") => Some((What::Scope, "scope `.sys`")),
         "atom" | "red" if !has("sys") && !has("gpu") => Some((What::Scope, "scope `.gpu`, for a counter in device memory")),
@@ -111,6 +112,7 @@ fn counts(function: &Function, module: &Module) -> Counts {
         let opcode = operation.opcode();
         let has = |part| opcode.split('.').skip(1).any(|p| p == part);
         let column = match opcode.split('.').next().unwrap_or_default() {
+            "ld" | "st" if has("shared") => continue,
             "ld" if has("acquire") => 0,
             "ld" if has("relaxed") => 1,
             "st" if has("relaxed") => 2,
@@ -122,7 +124,8 @@ fn counts(function: &Function, module: &Module) -> Counts {
             "ld" if is_wide(opcode) => 10,
             "st" if is_wide(opcode) => 11,
             "bar" if has("warp") => 12,
-            "vote" => 13,
+            "bar" | "barrier" => 13,
+            "vote" => 14,
             "call" if operation.callee().is_some_and(|name| panics.contains(&*name)) => 7,
             _ => continue,
         };
@@ -165,7 +168,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Memory operations per kernel in the PTX beside this file; `cargo xtask ptx-check --bless` writes it.")?;
         writeln!(f, "# atom.gpu: only on counters in device memory. trap: traps, and calls of functions that trap.")?;
-        writeln!(f, "# ld.wide, st.wide: 16 bytes at once. bar.warp: between the accesses of different lanes.")?;
+        writeln!(f, "# ld.wide, st.wide: 16 bytes at once. bar.warp, bar.block: between the accesses of different lanes.")?;
         writeln!(
             f,
             "# Loops that look at shared words: wait reads the clock too, scan has to end by itself; kernels-rs/src/lib.rs lists them."
@@ -237,7 +240,7 @@ mod tests {
         let module = module(GOOD);
         assert!(rules(&module).is_empty());
         let table = Table::of(&module);
-        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let again = Table::parse(&table.to_string()).unwrap();
         assert_eq!(again.0, table.0);
         assert!(against(&module, &again).is_empty());
@@ -266,8 +269,16 @@ mod tests {
     fn ordered_accesses_below_system_scope_are_errors() {
         only(&module("\tld.acquire.gpu.b64 \t%rd7, [%rd2];"), What::Scope);
         only(&module("\tst.relaxed.cta.b64 \t[%rd2], %rd7;"), What::Scope);
+        only(&module("\tst.relaxed.gpu.shared.b64 \t[%rd2], %rd7;"), What::Scope);
         only(&module("\tfence.acq_rel.gpu;"), What::Scope);
         only(&module("\tmembar.gl;"), What::Scope);
+    }
+
+    #[test]
+    fn a_blocks_own_memory_has_the_blocks_scope() {
+        let own = module("\tst.relaxed.cta.shared.u64 \t[%r1], %rd7;\n\tld.relaxed.cta.shared.u64 \t%rd7, [%r1];");
+        assert!(rules(&own).is_empty());
+        assert!(against(&own, &Table::of(&module(""))).is_empty(), "no peer sees it");
     }
 
     #[test]
@@ -319,9 +330,9 @@ mod tests {
     #[test]
     fn a_lost_barrier_or_vote_is_an_error() {
         let whole = module("\tbar.warp.sync -1;\n\tvote.sync.ballot.b32 \t%r1, %p1, -1;\n\tbar.sync 0;");
-        assert_eq!(Table::of(&whole).0["kernel"][12..], [1, 1]);
+        assert_eq!(Table::of(&whole).0["kernel"][12..], [1, 1, 1]);
         let found: Vec<String> = against(&module(""), &Table::of(&whole)).iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["kernel: expected 1 x bar.warp, got 0", "kernel: expected 1 x vote, got 0"]);
+        assert_eq!(found, ["bar.warp", "bar.block", "vote"].map(|lost| format!("kernel: expected 1 x {lost}, got 0")));
     }
 
     #[test]

@@ -60,7 +60,9 @@ fn judge(function: &Function, next: &[Vec<usize>], nodes: BTreeSet<usize>, found
 
 fn looks(operation: &Operation) -> bool {
     let mut parts = operation.opcode().split('.');
-    parts.next() == Some("ld") && parts.any(|part| part == "acquire" || part == "relaxed" || part == "volatile")
+    // Only the kernel writes a block's own memory.
+    let is_shared = operation.opcode().contains(".shared");
+    parts.next() == Some("ld") && !is_shared && parts.any(|part| part == "acquire" || part == "relaxed" || part == "volatile")
 }
 
 fn reads_clock(operation: &Operation) -> bool {
@@ -115,6 +117,7 @@ mod tests {
     fn polling_loops_that_read_the_clock_are_waits() {
         let poll = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\t@%p1 bra $L1;";
         assert_eq!(of_body(poll), Loops { waits: 0, scans: 1 });
+        assert_eq!(of_body(&poll.replace("acquire.sys", "relaxed.cta.shared")), Loops::default());
         let timed = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\tmov.u64 %rd3, %globaltimer;\n\t@%p1 bra $L1;";
         assert_eq!(of_body(timed), Loops { waits: 1, scans: 0 });
         assert_eq!(of_body("$L1:\n\tld.b64 %rd1, [%rd2];\n\t@%p1 bra $L1;"), Loops::default(), "of its own memory");

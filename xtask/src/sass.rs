@@ -55,7 +55,7 @@ const MOVERS: [(&str, u64); 4] = [("echo", 1), ("echo_flagged", 1), ("echo_bare"
 
 /// Kernels that look at epoch and command. Not `echo_grouped`: its group 0 loads the counters of all groups before the rings, and the assembler lets both loads
 /// share a barrier, so that each sixteenth round of group 0 waits for the look.
-const LOOKERS: [&str; 8] = ["burst", "echo", "echo_flagged", "echo_paired", "echo_bare", "histogram", "transform", "reduce"];
+const LOOKERS: [&str; 9] = ["burst", "echo", "echo_block", "echo_flagged", "echo_paired", "echo_bare", "histogram", "transform", "reduce"];
 /// The architectures whose shuffles are no calls.
 const INLINE_SHUFFLES: [&str; 2] = ["sm_90", "sm_100"];
 
