@@ -25,7 +25,8 @@ pub struct Launch {
     pub program: Program,
     pub arguments: Vec<u64>,
     pub groups: u64,
-    pub threads: u32,
+    /// Of a block, in two dimensions.
+    pub threads: [u32; 2],
 }
 
 struct Group<'a> {
@@ -176,7 +177,7 @@ mod tests {
             assert_eq!((cuInit(0), cuDevicePrimaryCtxRetain(&raw mut context, 0), cuCtxSetCurrent(context)), (0, 0, 0));
             let program =
                 Program::Host { entry: Entry { name: "panics", arguments: 0, run: panics }, parameters: Vec::new(), is_elementwise: false };
-            let launch = Launch { program, arguments: Vec::new(), groups: 2, threads: 32 };
+            let launch = Launch { program, arguments: Vec::new(), groups: 2, threads: [32, 1] };
             assert!(Driver::the().engine.queue(0, Operation::Launch(launch), None).is_ok());
             assert_eq!((cuCtxSynchronize(), cuCtxSynchronize()), (719, 719));
             assert_eq!((cuDevicePrimaryCtxRelease_v2(0), cuDevicePrimaryCtxRetain(&raw mut context, 0)), (0, 0));

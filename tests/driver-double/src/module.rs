@@ -59,8 +59,8 @@ impl Program {
         }
     }
 
-    pub const fn takes_threads(&self, threads: u32) -> bool {
-        matches!(self, Self::Ptx { .. } | Self::Host { is_elementwise: true, .. }) || threads == 32
+    pub const fn takes_threads(&self, [x, _]: [u32; 2]) -> bool {
+        matches!(self, Self::Ptx { .. } | Self::Host { is_elementwise: true, .. }) || x == 32
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Block<'a> {
     grid: u64,
     number: u32,
     lanes: Vec<Lane>,
+    /// Of its first dimension.
+    columns: usize,
     shared: Option<SharedMemory>,
     random: Random,
     recent: Cell<u64>,
@@ -65,20 +67,22 @@ impl<'a> Block<'a> {
         arguments: &[u64],
         host: &'a dyn KernelHost,
         memory: &'a Mutex<Memory>,
-        (threads, grid, is_peer): (u32, u64, bool),
+        (threads, grid, is_peer): (crate::Threads, u64, bool),
         seed: u64,
     ) -> Self {
         let (number, now) = {
             let mut memory = lock(memory);
             (memory.begin(grid, is_peer), memory.now())
         };
+        let columns = threads.x as usize;
+        let threads = threads.x * threads.y;
         let lane = |index| {
             let lane = clock::Lane { block: number, index };
             Lane::new(View::new(lane, Clock::new(lane, threads as usize, now)), entry, &image.functions[entry], arguments)
         };
         let random = Random::new(seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let shared = SharedMemory::new(image.shared_bytes);
-        Self { image, host, memory, number, grid, lanes: (0..threads).map(lane).collect(), shared, random, recent: Cell::new(0) }
+        Self { image, host, memory, number, grid, lanes: (0..threads).map(lane).collect(), columns, shared, random, recent: Cell::new(0) }
     }
 
     pub fn run(mut self) -> Answer {
@@ -151,8 +155,10 @@ impl<'a> Block<'a> {
             Special::Lane => in_warp as u64,
             Special::Warp => (lane / WARP) as u64,
             Special::Warps => self.lanes.len().div_ceil(WARP) as u64,
-            Special::Thread(0) => lane as u64,
-            Special::Threads(0) => self.lanes.len() as u64,
+            Special::Thread(0) => (lane % self.columns) as u64,
+            Special::Thread(1) => (lane / self.columns) as u64,
+            Special::Threads(0) => self.columns as u64,
+            Special::Threads(1) => (self.lanes.len() / self.columns) as u64,
             Special::Block(0) => self.host.group(),
             Special::Blocks(0) => self.host.groups(),
             Special::Thread(_) | Special::Block(_) => 0,

@@ -109,7 +109,7 @@ impl Image {
         }
     }
 
-    pub(crate) fn entry(&self, name: &str, arguments: usize, (groups, threads): (u64, u32)) -> Answer<usize> {
+    pub(crate) fn entry(&self, name: &str, arguments: usize, (groups, threads): (u64, crate::Threads)) -> Answer<usize> {
         let found = self.functions.iter().position(|function| function.is_entry && function.name == name);
         let index = found.ok_or_else(|| Fault::new(Kind::Launch, 1, format!("no entry `{name}`")))?;
         let function = &self.functions[index];
@@ -118,7 +118,7 @@ impl Image {
             let text = format!("`{name}` takes {words} words of arguments, {arguments} were passed");
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
-        let threads = u64::from(threads);
+        let threads = u64::from(threads.x) * u64::from(threads.y);
         let syntax::Threads { exactly, most } = function.threads;
         if groups == 0
             || threads == 0

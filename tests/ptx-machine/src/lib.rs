@@ -56,6 +56,25 @@ pub struct Device {
     is_peer: bool,
 }
 
+/// The threads of a block, in two dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    x: u32,
+    y: u32,
+}
+
+impl From<u32> for Threads {
+    fn from(x: u32) -> Self {
+        Self { x, y: 1 }
+    }
+}
+
+impl From<[u32; 2]> for Threads {
+    fn from([x, y]: [u32; 2]) -> Self {
+        Self { x, y }
+    }
+}
+
 impl Device {
     /// Creates a device with a lane order from `seed`.
     #[must_use]
@@ -92,13 +111,23 @@ impl Device {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `grid` numbers the launch.
+    /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `threads` is their number, or that in each of two dimensions; `grid` numbers the
+    /// launch.
     /// Each parameter takes the next `arguments` that its bytes need. Accessed memory lives until the call returns.
     ///
     /// # Errors
     ///
     /// Any lane's first [`Fault`], which ends all blocks of the grid.
-    pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
+    pub fn run(
+        &self,
+        image: &Image,
+        entry: &str,
+        arguments: &[u64],
+        host: &dyn KernelHost,
+        threads: impl Into<Threads>,
+        grid: u64,
+    ) -> Result<(), Fault> {
+        let threads = threads.into();
         let entry = image.entry(entry, arguments.len(), (host.groups(), threads))?;
         let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid, self.is_peer), self.seed);
         block.run().map_err(|fault| image.explain(fault))

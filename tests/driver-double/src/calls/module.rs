@@ -9,7 +9,11 @@ use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
 use crate::module::{ABI_SYMBOL, Module};
 use crate::operation::Operation;
 
+const MOST_THREADS: i32 = 0;
 const LOCAL_SIZE: i32 = 3;
+
+/// Of a block of several rows, as of a kernel with many registers: so many fit on a multiprocessor.
+const MOST_THREADS_OF_BLOCK: i32 = (BLOCKS_EACH as u32 * WARP) as i32;
 
 const WARP: u32 = 32;
 
@@ -72,9 +76,13 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
         return Err(Code::INVALID_HANDLE);
     }
     let [groups, 1, 1] = shape.grid else { return Err(Code::INVALID_VALUE) };
-    let [threads, 1, 1] = shape.block else { return Err(Code::INVALID_VALUE) };
-    if groups == 0 || !(1..=1024).contains(&threads) || !function.program.takes_threads(threads) {
+    let [x, y, 1] = shape.block else { return Err(Code::INVALID_VALUE) };
+    let threads = [x, y];
+    if groups == 0 || !(1..=1024).contains(&x.saturating_mul(y)) || !function.program.takes_threads(threads) {
         return Err(Code::INVALID_VALUE);
+    }
+    if y > 1 && x * y > MOST_THREADS_OF_BLOCK.cast_unsigned() {
+        return Err(Code::LAUNCH_OUT_OF_RESOURCES);
     }
     // SAFETY: the caller promises what `arguments` requires of the parameters: one pointer per parameter of the kernel.
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
@@ -157,11 +165,13 @@ calls! {
 
     Context fn cuFuncGetAttribute(value: *mut i32, attribute: i32, function: usize) |driver| {
         let function = driver.functions.find(function)?;
-        if attribute != LOCAL_SIZE {
-            return Err(Code::INVALID_VALUE);
-        }
+        let known = match attribute {
+            LOCAL_SIZE => i32::try_from(function.local).unwrap_or(i32::MAX),
+            MOST_THREADS => MOST_THREADS_OF_BLOCK,
+            _ => return Err(Code::INVALID_VALUE),
+        };
         // SAFETY: the driver's documentation obliges the caller to pass a `value` that is valid for a write; null is rejected.
-        unsafe { give(value, i32::try_from(function.local).unwrap_or(i32::MAX)) }
+        unsafe { give(value, known) }
     }
 
     Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, block_size: i32, _shared: usize) |driver| {
