@@ -37,6 +37,7 @@ enum Rings {
     Indexed,
     Flagged,
     Grouped,
+    Block,
 }
 
 #[allow(clippy::large_enum_variant, reason = "a few values, at compile time")]
@@ -353,7 +354,7 @@ impl Kernel {
         };
         let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
         let of_rings = |rings: &Rings| match rings {
-            Rings::Indexed | Rings::Flagged => (Vec::new(), quote!(())),
+            Rings::Indexed | Rings::Flagged | Rings::Block => (Vec::new(), quote!(())),
             Rings::Grouped => {
                 let shared = parse_quote!(#kernel::DevicePointer<#path::__layouts::ring::groups::Groups<u64>>);
                 (vec![(groups.clone(), shared)], groups.to_token_stream())
@@ -408,6 +409,9 @@ impl Kernel {
         let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
         let value = quote!(<#untyped>::new(#text));
 
+        let is_warp = !matches!(form, Form::Each { rings: Rings::Block, .. } | Form::Handler { rings: Rings::Block, .. });
+        let lanes_of_device = if is_warp { quote!(&#path::device::Warp) } else { quote!(&unsafe { #path::device::Block::new() }) };
+
         let (mut items, link) = (once, format!("The kernel [`{text}`](fn@{name})."));
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
@@ -442,7 +446,7 @@ impl Kernel {
             #[cfg(target_os = "cuda")]
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
-                let (#machine, #lanes) = (&#path::device::Device, &#path::device::Warp);
+                let (#machine, #lanes) = (&#path::device::Device, #lanes_of_device);
                 let #given = #evaluated;
                 unsafe { #call }
             }
@@ -456,7 +460,7 @@ impl Kernel {
                 // The promises of `Entry::run`'s caller, here and below.
                 let #given = #host.on_each_lane(&|#host| {
                     #taken
-                    let (#machine, #lanes) = (&#path::Simulated(#host), &unsafe { #path::Threads::new(#host) });
+                    let (#machine, #lanes) = (&#path::Simulated(#host), &unsafe { #path::Threads::<#is_warp>::new(#host) });
                     let #given = #evaluated;
                     unsafe { #call }
                 });
@@ -505,6 +509,7 @@ impl Rings {
             Self::Indexed => ["IndexedRings", "Spsc"],
             Self::Flagged => ["FlaggedRings", "FlagPerSlot"],
             Self::Grouped => ["GroupedRings", "OfGroups"],
+            Self::Block => ["IndexedRings", "OfBlock"],
         };
         names.map(|name| format_ident!("{name}"))
     }

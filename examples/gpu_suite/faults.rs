@@ -86,6 +86,7 @@ fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
             name: "increment",
             arguments: &[0, 0],
             groups,
+            warps: 1,
             stays: false,
             operands: &[],
             elements: None,

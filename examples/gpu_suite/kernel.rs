@@ -5,13 +5,13 @@ use ringmem::Error;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Builder, Channel, Options};
 use ringmem::control::{Command, Fault, State};
 use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::burst::{BURST, Burst, Report as Numbered};
-use ringmem_kernels::echo::ECHO_GROUPED;
+use ringmem_kernels::echo::{ECHO_BLOCK, ECHO_GROUPED, Echo};
 use ringmem_kernels::grid::{SAXPY, SMOOTH, VECTOR_ADD};
 use ringmem_kernels::{ABI, IMAGE, Index, saxpy, smooth};
 
@@ -52,7 +52,12 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     }
     report.fact("several kernels at once, each with its rings", || allocating(several));
     for groups in [1, 4, 16, 64] {
-        report.fact(format!("one channel answered by {groups} groups"), || together(backend, groups, scale.messages / 2));
+        let builder = Channel::builder(ECHO_GROUPED).groups(groups);
+        report.fact(format!("one channel answered by {groups} groups"), || together(backend, builder, scale.messages / 2));
+    }
+    for warps in [1, 2, 4, 8] {
+        let builder = Channel::builder(ECHO_BLOCK).warps(warps).batch(256);
+        report.fact(format!("one channel answered by a block of {warps} warps"), || together(backend, builder, scale.messages / 2));
     }
     report.fact("reports without a message for each", || reports(backend, scale.messages));
     report.fact("many streams beside a running kernel", || allocating(streams));
@@ -123,9 +128,8 @@ fn several(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     Ok(format!("{count} kernels, {messages} messages twice each"))
 }
 
-fn together(backend: &Arc<CudaBackend>, groups: u32, messages: u64) -> Result<String, Failure> {
-    let opened = Channel::builder(ECHO_GROUPED).groups(groups).idle(IDLE).open(backend, 0);
-    let mut channel = match opened {
+fn together(backend: &Arc<CudaBackend>, builder: Builder<Echo, Echo>, messages: u64) -> Result<String, Failure> {
+    let mut channel = match builder.idle(IDLE).open(backend, 0) {
         Err(error @ (Error::Size { .. } | Error::Residency { .. })) => return Err(Skipped(error.to_string()).into()),
         opened => opened?,
     };

@@ -55,6 +55,6 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
         // SAFETY: the byte that was read above; the caller promises that it is live and not accessed elsewhere, and `i` is this lane's
         // alone.
         unsafe { byte.write(value.wrapping_add(1)) };
-        i += u64::from(L::WIDTH);
+        i += u64::from(lanes.width());
     }
 }

@@ -1,4 +1,4 @@
-//! The GPU as a [`Machine`]; with `lib.rs`, the only file with compiler-specific `cfg`s.
+//! The GPU as a [`Machine`], and its warps; with `lib.rs`, the only file with compiler-specific `cfg`s.
 //!
 //! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words are inline
@@ -10,13 +10,18 @@ use core::ptr::NonNull;
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
 
-use crate::{Lanes, back_off_ns};
+use crate::{Lanes, WarpLanes, back_off_ns};
 
 #[cfg(feature = "rust-cuda")]
 use self::rust_cuda as compiler;
 #[cfg(not(feature = "rust-cuda"))]
 use self::rustc as compiler;
 pub use compiler::DeviceWord;
+
+#[cfg(not(feature = "rust-cuda"))]
+mod block;
+#[cfg(not(feature = "rust-cuda"))]
+pub use block::Block;
 
 /// A GPU: an address is a pointer.
 pub struct Device;
@@ -102,8 +107,10 @@ pub struct Warp;
 
 // SAFETY: a block is one warp, whose lanes `%laneid` numbers; `bar.warp.sync` waits for all of them and orders their accesses.
 unsafe impl Lanes for Warp {
-    const WIDTH: u32 = 32;
-
+    #[inline(always)]
+    fn width(&self) -> u32 {
+        Self::WIDTH
+    }
     #[inline(always)]
     fn lane(&self) -> u32 {
         let lane: u32;
@@ -138,14 +145,14 @@ unsafe impl Lanes for Warp {
         value
     }
     #[inline(always)]
-    fn ballot(&self, answer: bool) -> u32 {
-        // SAFETY: all lanes that have not exited call it; the others count as "no".
-        unsafe { vote_ballot_sync(ALL, answer) }
-    }
-    #[inline(always)]
     fn barrier(&self) {
         // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`.
         unsafe { bar_warp_sync(ALL) };
+    }
+    #[inline(always)]
+    fn barrier_and(&self, answer: bool) -> bool {
+        self.barrier();
+        self.ballot(answer) == ALL
     }
     #[inline(always)]
     fn pause(&self, times: u32) {
@@ -165,6 +172,17 @@ unsafe impl Lanes for Warp {
     #[inline(always)]
     fn remember(&self, control: u64, epoch: u32, groups: u64) {
         compiler::remember(control, epoch, groups);
+    }
+}
+
+// SAFETY: a warp has 32 lanes.
+unsafe impl WarpLanes for Warp {
+    const WIDTH: u32 = 32;
+
+    #[inline(always)]
+    fn ballot(&self, answer: bool) -> u32 {
+        // SAFETY: all lanes that have not exited call it; the others count as "no".
+        unsafe { vote_ballot_sync(ALL, answer) }
     }
 }
 
@@ -264,14 +282,14 @@ mod rustc {
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// In a persistent kernel, the warp notices the exit at its next ballot, other groups the fault in their counters, and the host the state. A kernel over
+    /// In a persistent kernel, the other lanes notice the exit at the barrier after the batch, other groups the fault in their counters, and the host the state. A kernel over
     /// buffers, whose blocks have several warps, has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let threads: u32;
         // SAFETY: reads a special register.
         unsafe { asm!("mov.u32 {}, %ntid.x;", out(reg32) threads, options(pure, nomem, nostack)) };
-        if threads > <super::Warp as crate::Lanes>::WIDTH {
+        if threads > <super::Warp as crate::WarpLanes>::WIDTH {
             // SAFETY: ends the launch.
             unsafe { asm!("trap;", "exit;", options(noreturn, nostack)) }
         }

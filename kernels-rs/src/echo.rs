@@ -3,7 +3,7 @@
 use ringmem_layouts::{Machine, SharedLayout};
 
 use crate::probe::Pairs;
-use crate::{Batch, Handler, Lanes, Launch, persistent_paired};
+use crate::{Batch, Handler, Lanes, Launch, WarpLanes, persistent_paired};
 
 /// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -15,7 +15,7 @@ pub struct Echo {
 }
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ECHO, ECHO_BARE, ECHO_FLAGGED, ECHO_GROUPED, ECHO_PAIRED};
+pub use crate::image::{ECHO, ECHO_BARE, ECHO_BLOCK, ECHO_FLAGGED, ECHO_GROUPED, ECHO_PAIRED};
 
 /// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;
@@ -39,7 +39,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
 ///
 /// As [`persistent_paired`].
 #[inline(always)]
-pub unsafe fn echo_paired<M: Pairs, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
+pub unsafe fn echo_paired<M: Pairs, L: WarpLanes>(machine: &M, lanes: &L, launch: &Launch) {
     // SAFETY: the caller makes the promises of `persistent_paired` for this launch, which is passed on unchanged.
     unsafe { persistent_paired(machine, lanes, launch, &mut Handle::<true>) }
 }

@@ -24,8 +24,8 @@ struct Floats(f32, f32, f32, f32);
 
 #[inline(always)]
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
-    let stride = lanes.groups() * u64::from(L::WIDTH);
-    let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
+    let stride = lanes.groups() * u64::from(lanes.width());
+    let mut index = lanes.group() * u64::from(lanes.width()) + u64::from(lanes.lane());
     // No sum wraps: a count is at most the size of memory.
     while index + (UNROLL - 1) * stride < count {
         four([index, index + stride, index + 2 * stride, index + 3 * stride]);

@@ -180,7 +180,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 
     #[inline(always)]
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Chunk, Counted, M>) -> u64 {
-        let share = Share { lane: lanes.lane(), width: L::WIDTH };
+        let share = Share { lane: lanes.lane(), width: lanes.width() };
         let mut refused = 0;
         let mut index = 0;
         while index < batch.len() {
@@ -192,7 +192,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
                 // SAFETY: checked bounds and alignment; the host does not write an unanswered chunk.
                 unsafe {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
-                    let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
+                    let own = tables.add(lanes.lane() as usize * tables_per_lane(lanes.width()));
                     let data = self.data.add(chunk.offset as usize);
                     let sum = count(share, data, chunk.length, chunk.first_word, NonNull::new_unchecked(own));
                     self.checksum = self.checksum.wrapping_add(lanes.sum(sum));

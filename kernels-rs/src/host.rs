@@ -6,8 +6,8 @@ use ringmem_layouts::align::is_aligned;
 use ringmem_layouts::image::{KernelHost, LANES};
 use ringmem_layouts::{Host, HostWord, Machine, Word};
 
-use crate::Lanes;
 use crate::probe::Pairs;
+use crate::{Lanes, WarpLanes};
 
 /// A simulated device: it translates addresses, and its words are host atomics.
 pub struct Simulated<'a>(pub &'a dyn KernelHost);
@@ -28,8 +28,9 @@ pub struct Single<'a>(pub &'a dyn KernelHost);
 
 // SAFETY: one thread, with the number 0; no other lane writes before a barrier.
 unsafe impl Lanes for Single<'_> {
-    const WIDTH: u32 = 1;
-
+    fn width(&self) -> u32 {
+        Self::WIDTH
+    }
     fn lane(&self) -> u32 {
         0
     }
@@ -45,10 +46,10 @@ unsafe impl Lanes for Single<'_> {
     fn sum(&self, value: u64) -> u64 {
         value
     }
-    fn ballot(&self, answer: bool) -> u32 {
-        u32::from(answer)
-    }
     fn barrier(&self) {}
+    fn barrier_and(&self, answer: bool) -> bool {
+        answer
+    }
     fn pause(&self, times: u32) {
         self.0.pause(times);
     }
@@ -58,16 +59,25 @@ unsafe impl Lanes for Single<'_> {
     fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
 }
 
-/// A group of 32 threads, each a lane of a warp.
-pub struct Threads<'a>(&'a dyn KernelHost);
+// SAFETY: one lane.
+unsafe impl WarpLanes for Single<'_> {
+    const WIDTH: u32 = 1;
 
-impl<'a> Threads<'a> {
+    fn ballot(&self, answer: bool) -> u32 {
+        u32::from(answer)
+    }
+}
+
+/// A group of 32 threads, each a lane of a warp; or, without `IS_WARP`, of as many as a block of several warps has lanes.
+pub struct Threads<'a, const IS_WARP: bool = true>(&'a dyn KernelHost);
+
+impl<'a, const IS_WARP: bool> Threads<'a, IS_WARP> {
     /// Returns the lane of a host.
     ///
     /// # Safety
     ///
-    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host, to this thread alone. Its lanes have the numbers 0 to 31, each once and always the same, and
-    /// its [`all_gather`](KernelHost::all_gather) waits for all lanes and makes their earlier writes visible.
+    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host, to this thread alone. There are [`lanes`](KernelHost::lanes) of them, 32 if `IS_WARP`, with the
+    /// numbers from 0 on, each once and always the same, and its [`all_gather`](KernelHost::all_gather) waits for all lanes and makes their earlier writes visible.
     #[must_use]
     pub const unsafe fn new(host: &'a dyn KernelHost) -> Self {
         Self(host)
@@ -75,9 +85,10 @@ impl<'a> Threads<'a> {
 }
 
 // SAFETY: the creator promises one lane for each number, and that `all_gather`, which is the barrier, waits for all and makes their writes visible.
-unsafe impl Lanes for Threads<'_> {
-    const WIDTH: u32 = LANES as u32;
-
+unsafe impl<const IS_WARP: bool> Lanes for Threads<'_, IS_WARP> {
+    fn width(&self) -> u32 {
+        self.0.lanes()
+    }
     fn lane(&self) -> u32 {
         self.0.lane()
     }
@@ -88,18 +99,23 @@ unsafe impl Lanes for Threads<'_> {
         self.0.groups()
     }
     fn broadcast(&self, value: u64) -> u64 {
+        let mut first = None;
+        self.0.all_gather(value, &mut |lane, value| first = if lane == 0 { value } else { first });
         // On a device any value would do. Here the lanes would wait on, each with its own.
-        self.0.all_gather(value)[0].expect("lane 0 has ended")
+        first.expect("lane 0 has ended")
     }
     fn sum(&self, value: u64) -> u64 {
-        self.0.all_gather(value).into_iter().flatten().fold(0, u64::wrapping_add)
-    }
-    fn ballot(&self, answer: bool) -> u32 {
-        let answers = self.0.all_gather(u64::from(answer));
-        answers.into_iter().zip(0..).fold(0, |votes, (answer, lane)| votes | u32::from(answer == Some(1)) << lane)
+        let mut sum: u64 = 0;
+        self.0.all_gather(value, &mut |_, value| sum = sum.wrapping_add(value.unwrap_or(0)));
+        sum
     }
     fn barrier(&self) {
-        self.0.all_gather(0);
+        self.0.all_gather(0, &mut |_, _| ());
+    }
+    fn barrier_and(&self, answer: bool) -> bool {
+        let mut all = true;
+        self.0.all_gather(u64::from(answer), &mut |_, answer| all &= answer == Some(1));
+        all
     }
     fn pause(&self, times: u32) {
         self.0.pause(times);
@@ -108,6 +124,17 @@ unsafe impl Lanes for Threads<'_> {
         self.0.now_ns()
     }
     fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
+}
+
+// SAFETY: 32 lanes, by the promise of the creator.
+unsafe impl WarpLanes for Threads<'_, true> {
+    const WIDTH: u32 = LANES as u32;
+
+    fn ballot(&self, answer: bool) -> u32 {
+        let mut votes = 0;
+        self.0.all_gather(u64::from(answer), &mut |lane, answer| votes |= u32::from(answer == Some(1)) << lane);
+        votes
+    }
 }
 
 impl Pairs for Simulated<'_> {

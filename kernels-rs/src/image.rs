@@ -23,6 +23,9 @@ kernels! {
     /// [`ECHO`] by several groups.
     pub grouped fn echo_grouped(Echo) -> Echo = Handle::<true>;
 
+    /// [`ECHO`] by a block of several warps.
+    pub block fn echo_block(Echo) -> Echo = Handle::<true>;
+
     /// [`ECHO`] without accounts while it is busy: see [`Handler`](crate::Handler).
     pub persistent fn echo_bare(Echo) -> Echo = Handle::<false>;
 

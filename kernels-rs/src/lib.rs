@@ -38,7 +38,8 @@
 //! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`]. Each argument has 64 bits. [`SAXPY`] and
 //! [`SMOOTH`] are kernels over buffers, which `Stream::run` launches.
 //!
-//! Block `b` of a persistent kernel, one warp, serves control block `b` of an array. The groups of a `grouped fn` serve the first one together.
+//! Block `b` of a persistent kernel, one warp, serves control block `b` of an array. The groups of a `grouped fn` serve the first one together. The block of a
+//! `block fn` is 32 threads by any number of warps.
 //!
 //! # Every wait, and how it ends
 //!
@@ -93,7 +94,7 @@ pub mod transform;
 pub use host::{Simulated, Single, Threads};
 #[cfg(not(target_os = "cuda"))]
 pub use image::*;
-pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
+pub use lanes::{LONGEST_NAP_NS, Lanes, WarpLanes, back_off_ns};
 pub use persistent::{
     Actor, Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,
 };

@@ -17,7 +17,8 @@
 //!    groups, and times its own. The others take messages until group 0 lets them leave.
 //! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round of an active kernel with a free slot. The round is dry if there was no
 //!    message and it sends none.
-//! 9. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
+//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. Each round has four, and a batch one more.
+//! 10. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
 mod each;
@@ -33,8 +34,8 @@ use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
-use crate::Lanes;
 use crate::probe::Pairs;
+use crate::{Lanes, WarpLanes};
 
 pub use batch::Batch;
 pub use each::{Actor, Each, Fold, Typed};
@@ -127,7 +128,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
 ///
 /// As [`persistent`].
 #[inline(always)]
-pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
+pub unsafe fn persistent_flagged<M: Machine, L: WarpLanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `serve` requires no more.
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
@@ -157,7 +158,7 @@ pub unsafe fn persistent_grouped<M: Machine<Word: Counter>, L: Lanes, H: Handler
 ///
 /// As [`persistent`].
 #[inline(always)]
-pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M, L, Input = T, Output = T>>(
+pub unsafe fn persistent_paired<M: Pairs, L: WarpLanes, T: RingMessage, H: Handler<M, L, Input = T, Output = T>>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
@@ -171,7 +172,7 @@ pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M
 ///
 /// As [`persistent`], with rings of this kind; for [`Grouped`] rings, as [`persistent_grouped`].
 #[inline(always)]
-unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>>(
+unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M, L>>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
@@ -223,9 +224,9 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     } else {
         // SAFETY: the caller promises that the rings and the telemetry, whose addresses the block holds, are live and used by their protocols only, and that
         // no other kernel uses them.
-        let attached = joined.and_then(|member| unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), member) });
+        let attached = joined.and_then(|member| unsafe { attach::<M, L, H::Input, H::Output, R>(machine, control.addresses(), member) });
         // All run, or none: lanes may have seen different rings.
-        let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
+        let all = lanes.barrier_and(attached.is_ok());
         attached.and_then(|attached| if all { Ok(attached) } else { Err(Fault::Ring) }).map_err(Some)
     };
     match ran {
@@ -299,7 +300,7 @@ fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fau
     }
 }
 
-/// On the host, a panic of a lane: the other lanes of its group see it at their next ballot.
+/// On the host, a panic of a lane: the other lanes of its group see it at the barrier after the batch.
 struct Unwinding<'a, W: Word, S: Membership> {
     /// Unless another group stores the state.
     block: Option<&'a control::Shared<W>>,
@@ -325,7 +326,7 @@ impl<W: Word, S: Membership> Drop for Unwinding<'_, W, S> {
 /// Memory mapped at the addresses is live for `'a` and shared by the rings' and the telemetry's protocols only. The lanes of this group are
 /// the only writer of the telemetry, and the ends of the rings that [`Rings::attach`] requires.
 #[inline(always)]
-unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
+unsafe fn attach<'a, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M, L>>(
     machine: &M,
     addresses: Addresses,
     member: R::Member,
@@ -408,7 +409,7 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     _handler: PhantomData<fn(&H)>,
 }
 
-impl<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>> Kernel<'a, '_, M, L, H, R>
+impl<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M, L>> Kernel<'a, '_, M, L, H, R>
 where
     M::Cell<H::Input>: 'a,
     M::Cell<H::Output>: 'a,
@@ -477,13 +478,12 @@ where
                 let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, own, handler) };
                 // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
                 unsafe { self.rings.prepare(self.lanes, count) };
-                self.lanes.barrier();
-                if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {
-                    // A lane has panicked, and reported it.
-                    return;
-                }
-                // One vote instead of a sum: refusals are rare.
-                if self.lanes.ballot(refused != 0) != 0 {
+                // Refusals are rare: one vote instead of a sum.
+                if !self.lanes.barrier_and(refused == 0) {
+                    if !self.lanes.barrier_and(true) {
+                        // A lane has panicked, and reported it.
+                        return;
+                    }
                     self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
                 }
                 if H::INITIATES {

@@ -256,7 +256,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
                 // SAFETY: checked bounds and alignment; the host does not write an unanswered chunk, and every lane runs this.
                 unsafe {
                     let data = self.data.add(chunk.offset as usize).cast();
-                    add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
+                    add_up(lanes.lane(), lanes.width(), data, chunk.length / 8, number, self.rows);
                 }
             }
             lanes.barrier();

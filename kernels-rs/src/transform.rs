@@ -148,7 +148,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let operation = if inside { Operation::of(chunk.operation) } else { None };
             if let Some(operation) = operation {
                 // SAFETY: checked bounds and alignment; the host does not access an unanswered chunk, and every lane runs this.
-                unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
+                unsafe { change(lanes.lane(), lanes.width(), self.data.add(chunk.offset as usize), chunk.length, operation) };
             }
             if lanes.lane() == 0 {
                 let status = u64::from(operation.is_none());

@@ -99,8 +99,9 @@ pub struct Entry {
     /// # Safety
     ///
     /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol. If the host
-    /// [has lanes](KernelHost::on_each_lane), there is one for each number from 0 to [`LANES`] - 1, whose [`lane`](KernelHost::lane) does not change, and
-    /// [`all_gather`](KernelHost::all_gather) waits for the others and orders memory as documented.
+    /// [has lanes](KernelHost::on_each_lane), there is one for each number below [`lanes`](KernelHost::lanes), whose [`lane`](KernelHost::lane) does not change,
+    /// and [`all_gather`](KernelHost::all_gather) waits for the others and orders memory as documented. They are [`LANES`] unless the launch is of several warps,
+    /// for a kernel that takes them.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
@@ -146,7 +147,7 @@ pub trait KernelHost: Sync {
     /// Pauses in a wait, after `times` pauses.
     fn pause(&self, times: u32);
 
-    /// Calls a kernel once for each lane of a warp, on a thread each at the same time, with a host of this [`lane`](Self::lane), and returns true when all lanes
+    /// Calls a kernel once for each lane of a group, on a thread each at the same time, with a host of this [`lane`](Self::lane), and returns true when all lanes
     /// have ended. A panic of a lane is a panic of this call. Without threads for all lanes, no lane is called, and the launch fails.
     ///
     /// Returns false, and calls nothing, if one thread is the whole group: the default, which a lane's host has, too.
@@ -158,12 +159,14 @@ pub trait KernelHost: Sync {
     fn lane(&self) -> u32 {
         0
     }
-    /// Waits until every lane of the warp has called this or ended, and returns their values; `None` for those that have ended. What a lane wrote before its
-    /// call, or its end, is visible to all afterwards.
-    fn all_gather(&self, value: u64) -> [Option<u64>; LANES] {
-        let mut all = [None; LANES];
-        all[0] = Some(value);
-        all
+    /// Returns the number of lanes of the group: [`LANES`] for each warp, or 1.
+    fn lanes(&self) -> u32 {
+        1
+    }
+    /// Waits until every lane of the group has called this or ended, and passes the number of each lane and its value to `each`, in order; `None` for those that
+    /// have ended. What a lane wrote before its call, or its end, is visible to all afterwards.
+    fn all_gather(&self, value: u64, each: &mut dyn FnMut(u32, Option<u64>)) {
+        each(0, Some(value));
     }
 }
 

@@ -101,6 +101,8 @@ pub enum Rings {
     FlagPerSlot,
     /// Any number of warps between `spsc` rings, by [`groups`](crate::ring::groups): a `grouped fn`.
     OfGroups,
+    /// A block of any number of warps, between `spsc` rings: a `block fn`.
+    OfBlock,
 }
 
 /// A kernel that pops messages `I` from one ring and pushes answers `O` to another.

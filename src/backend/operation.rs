@@ -171,7 +171,7 @@ pub struct Operand {
 /// let (stream, module) = (Stream::new(&backend, 0)?, backend.load(&ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?);
 /// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// let arguments = &[bytes.device_address().expect("it has bytes").get(), 3];
-/// let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[], elements: None };
+/// let launch = Launch { module, name: "increment", arguments, groups: 1, warps: 1, stays: false, operands: &[], elements: None };
 /// // SAFETY: `increment` uses the three bytes of the buffer, which outlives the launch.
 /// let ticket = unsafe { backend.launch(&launch, stream.id()) }?;
 /// backend.wait(ticket, None)?;
@@ -186,14 +186,28 @@ pub struct Launch<'a> {
     pub name: &'a str,
     /// Integers and device addresses.
     pub arguments: &'a [u64],
-    /// Number of blocks of a warp each, at least 1.
+    /// Number of groups (blocks), at least 1.
     pub groups: u32,
+    /// Number of warps of each group, from 1 to [`MOST_WARPS`](Self::MOST_WARPS). More than one only for a kernel that takes them: a `block fn` of `kernels!`.
+    pub warps: u32,
     /// Persistent: resident until the host requests its exit.
     pub stays: bool,
     /// Accessed memory, perhaps incomplete; [tainted](super::Taints) memory is refused. A failed launch taints written ones.
     pub operands: &'a [Operand],
-    /// Calls the kernel for elements: blocks and threads follow from their number, and `groups` is not used.
+    /// Calls the kernel for elements: blocks and threads follow from their number, and `groups` and `warps` are not used.
     pub elements: Option<Elements<'a>>,
+}
+
+impl Launch<'_> {
+    /// The most warps of a group, on every device.
+    pub const MOST_WARPS: u32 = 32;
+
+    pub(crate) fn check_warps(&self) -> Result<()> {
+        if !(1..=Self::MOST_WARPS).contains(&self.warps) {
+            return Err(Error::Size { what: "warps of a group", asked: self.warps.into(), least: 1, most: Self::MOST_WARPS.into() });
+        }
+        Ok(())
+    }
 }
 
 /// The elements of a launch over buffers. See [`grid`](crate::grid).

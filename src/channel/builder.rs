@@ -36,12 +36,13 @@ pub struct Builder<I, O> {
     options: Options<'static>,
     name: Option<Box<str>>,
     groups: u32,
+    warps: u32,
 }
 
 impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     pub(super) fn new(kernel: Persistent<I, O>) -> Self {
         let strategy = (kernel.rings() == Rings::FlagPerSlot).then_some(TransferStrategy::Flagged);
-        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None, groups: 1 }
+        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None, groups: 1, warps: 1 }
     }
 
     /// Sets the slots towards the kernel, a power of two.
@@ -86,6 +87,31 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     /// ```
     pub const fn groups(mut self, groups: u32) -> Self {
         self.groups = groups;
+        self
+    }
+
+    /// Sets of how many warps the kernel's block consists, from 1 to 32, for a kernel that is declared as `block fn`; 1 by default.
+    ///
+    /// The lanes of all warps divide each batch among them: a [`batch`](Self::batch) should have a message for each, 32 a warp. One lane polls the ring and
+    /// publishes the answers. This shortens the time of long batches, whose messages take long, on one multiprocessor; each batch waits at five barriers
+    /// of the block. [`groups`](Self::groups) use several multiprocessors. `open` returns [`Error::Size`] with the number of warps that the kernel's registers allow:
+    /// 12 for the one below on an H100, by its assembler's figures.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO_BLOCK, Echo};
+    ///
+    /// let backend = HostBackend::builder().thread_per_lane(true).build()?;
+    /// let mut channel = Channel::builder(ECHO_BLOCK).warps(2).open(&backend, 0)?;
+    /// for id in 0..100 {
+    ///     channel.send(Echo { words: [id; 8] })?;
+    /// }
+    /// assert!(channel.iter().take(100).map(|answer| answer.words[0]).eq(0..100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn warps(mut self, warps: u32) -> Self {
+        self.warps = warps;
         self
     }
 
@@ -142,12 +168,15 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     ///
     /// As [`Channel::open`].
     pub fn open<B: Backend + ?Sized>(self, backend: &Arc<B>, device: u32) -> Result<Channel<I, O>> {
-        let Self { kernel, options, name, groups } = self;
+        let Self { kernel, options, name, groups, warps } = self;
         let options = Options { publish: name.as_deref(), ..options };
         let is_flagged = options.strategy == Some(TransferStrategy::Flagged);
         let is_grouped = kernel.rings() == Rings::OfGroups;
         if groups != 1 && !is_grouped {
             return Err(Error::Unsupported { what: "Builder::groups for a kernel that is not declared as `grouped fn`" });
+        }
+        if warps != 1 && kernel.rings() != Rings::OfBlock {
+            return Err(Error::Unsupported { what: "Builder::warps for a kernel that is not declared as `block fn`" });
         }
         if is_flagged != (kernel.rings() == Rings::FlagPerSlot) {
             return Err(Error::Unsupported {
@@ -165,7 +194,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
         // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings, and the counters of its groups. Managed memory was checked.
         let mut channel =
-            unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, is_grouped.then_some(groups)) }?;
+            unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, is_grouped.then_some(groups), warps) }?;
         channel.is_raw = false;
         Ok(channel)
     }

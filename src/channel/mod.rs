@@ -113,7 +113,8 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
-    groups: u32,
+    /// Groups, and warps of each.
+    shape: [u32; 2],
     arguments: Vec<u64>,
     prepared: Launch,
 }
@@ -152,10 +153,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         // SAFETY: the caller makes the promises of `open_raw`.
-        unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, None) }
+        unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, None, 1) }
     }
 
-    /// With `groups`, the kernel is [grouped](Rings::OfGroups): its first argument after the four is the address of [`Groups`].
+    /// With `groups`, the kernel is [grouped](Rings::OfGroups): its first argument after the four is the address of [`Groups`]. With several `warps`, its group is
+    /// a [block](Rings::OfBlock) of them.
     ///
     /// # Safety
     ///
@@ -166,6 +168,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         module: &Module,
         options: &Options<'_>,
         groups: Option<u32>,
+        warps: u32,
     ) -> Result<Self> {
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
@@ -235,7 +238,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             timeout: options.timeout,
             recv_limit: options.recv_timeout,
             is_raw: true,
-            launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), groups: groups.unwrap_or(1), arguments, prepared },
+            launch: Relaunch {
+                module: module.clone(),
+                kernel: options.kernel.into(),
+                shape: [groups.unwrap_or(1), warps],
+                arguments,
+                prepared,
+            },
             kernel: None,
             kept: Vec::new(),
             published: Published::new(options)?,
@@ -255,7 +264,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     unsafe fn start(&mut self) -> Result<()> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-        let Relaunch { module, kernel, groups, arguments, prepared } = &mut self.launch;
+        let Relaunch { module, kernel, shape, arguments, prepared } = &mut self.launch;
         // 0 means "no launch".
         prepared.epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
         if let Some(epoch) = arguments.get_mut(1) {
@@ -267,7 +276,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { self.telemetry.reset() };
         // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller promises that other memory
         // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way.
-        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, *groups, true) }?;
+        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, *shape, true) }?;
         let ticket = kernel.ticket();
         // First, so that the drop terminates the kernel if a later step fails.
         self.kernel = Some(kernel);

@@ -164,6 +164,7 @@ impl Stream {
             name,
             arguments: &all.words,
             groups: 1,
+            warps: 1,
             stays: false,
             operands: &all.operands,
             elements: Some(elements),

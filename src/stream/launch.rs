@@ -57,7 +57,7 @@ impl Stream {
     ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         // SAFETY: the caller makes the promises of `launch`, which `queue_launch` requires.
-        unsafe { self.queue_launch(module, name, arguments, 1, false) }
+        unsafe { self.queue_launch(module, name, arguments, [1, 1], false) }
     }
 
     /// # Safety
@@ -68,14 +68,14 @@ impl Stream {
         module: &Module,
         name: &str,
         arguments: &[u64],
-        groups: u32,
+        [groups, warps]: [u32; 2],
         stays: bool,
     ) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
-        let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[], elements: None };
+        let launch = Launch { module: module.id(), name, arguments, groups, warps, stays, operands: &[], elements: None };
         // SAFETY: the caller makes the promises of `Stream::launch`, which the backend requires until the kernel has ended.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
-        event!(debug, stream = ticket.stream.get(), kernel = name, groups, stays, "launch queued");
+        event!(debug, stream = ticket.stream.get(), kernel = name, groups, warps, stays, "launch queued");
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
@@ -122,7 +122,7 @@ impl Stream {
     /// As [`launch`](Self::launch): a pointer may be stale.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the caller makes the promises of `launch`; the types have checked the arguments, but not that a pointer is live.
-        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
+        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), [groups, 1], A::STAYS) }
     }
 
     /// Queues a kernel with one block; owns its `operands` until it has ended, then returns them.
@@ -191,8 +191,16 @@ impl Stream {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
-            let launch =
-                Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on, elements: None };
+            let launch = Launch {
+                module: module.id(),
+                name,
+                arguments: &all,
+                groups: 1,
+                warps: 1,
+                stays: false,
+                operands: &works_on,
+                elements: None,
+            };
             // SAFETY: the caller promises that the arguments are the kernel's, which accesses only the operands and ends by itself; the
             // launch owns the operands, after their uses, until the kernel has ended.
             let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;

@@ -159,7 +159,7 @@ alone! {
         let backend = rig::open();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let launch = |groups| ringmem::backend::Launch { module: backend.load(&IMAGE, &ABI).expect("loaded"), name: "increment", arguments: &[0, 0], groups, stays: false, operands: &[], elements: None };
+        let launch = |groups| ringmem::backend::Launch { module: backend.load(&IMAGE, &ABI).expect("loaded"), name: "increment", arguments: &[0, 0], groups, warps: 1, stays: false, operands: &[], elements: None };
         for groups in [0, 65] {
             // SAFETY: it is not launched.
             let error = unsafe { backend.launch(&launch(groups), stream.id()) }.expect_err("not so many");

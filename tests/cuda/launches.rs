@@ -10,7 +10,7 @@ use crate::rig::{self, Double, alone};
 
 fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u64], on: StreamId) -> Result<Ticket, Error> {
     // SAFETY: a count of 0.
-    unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, stays: false, operands: &[], elements: None }, on) }
+    unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, warps: 1, stays: false, operands: &[], elements: None }, on) }
 }
 
 alone! {
@@ -71,7 +71,7 @@ alone! {
         let (stream, module) = (backend.open_stream(0).expect("a stream"), backend.load(&IMAGE, &ABI).expect("our ABI"));
         for (groups, stays, cooperative) in [(1, false, 0), (4, false, 0), (1, true, 0), (4, true, 1)] {
             double.reset();
-            let launch = Launch { module, name: "increment", arguments: &arguments, groups, stays, operands: &[], elements: None };
+            let launch = Launch { module, name: "increment", arguments: &arguments, groups, warps: 1, stays, operands: &[], elements: None };
             // SAFETY: no byte is touched.
             let ticket = unsafe { backend.launch(&launch, stream) }.expect("as many as fit");
             backend.wait(ticket, None).expect("done");

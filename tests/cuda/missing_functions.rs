@@ -245,6 +245,7 @@ lacking! {
             name: "increment",
             arguments: &[0, 0],
             groups: 2,
+            warps: 1,
             stays: false,
             operands: &[],
             elements: None,

@@ -99,7 +99,7 @@ fn drops_the_backend_under_a_kernel() {
     // SAFETY: two words of pinned memory, which is never freed.
     let words = unsafe { block.host.expect("pinned").cast::<[AtomicU64; 2]>().as_ref() };
     let arguments = [block.device_address.expect("it has one").get()];
-    let launch = Launch { module, name: "hold", arguments: &arguments, groups: 1, stays: true, operands: &[], elements: None };
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups: 1, warps: 1, stays: true, operands: &[], elements: None };
     // SAFETY: the words outlive the launch.
     unsafe { backend.launch(&launch, stream) }.expect("a launch");
     let begun = Instant::now();

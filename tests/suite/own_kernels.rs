@@ -6,7 +6,7 @@ use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Layout, Machine};
-use ringmem_kernels::{Batch, Handler, Lanes, Launch, SharedLayout, kernels, persistent};
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, SharedLayout, WarpLanes, kernels, persistent};
 
 use crate::eventually;
 
@@ -23,6 +23,31 @@ struct Number {
 struct Sum {
     count: u64,
     total: u64,
+}
+
+/// Answers with the number of lanes and the sum over all of a message's multiples; refuses, on some lanes, the number 7.
+struct Shares;
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Shares {
+    type Input = Number;
+    type Output = Sum;
+
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Number, Sum, M>) -> u64 {
+        let mut refused = 0;
+        for index in 0..batch.len() {
+            // SAFETY: below the length.
+            let number = unsafe { batch.message(index, |number| number.value) };
+            let total = lanes.sum(number * u64::from(lanes.lane() + 1));
+            let last = lanes.broadcast(if lanes.lane() == 0 { total } else { 0 });
+            assert!(total == last && !lanes.barrier_and(lanes.lane() + 1 < lanes.width()) && lanes.barrier_and(true));
+            if lanes.lane() == 0 {
+                // SAFETY: below the length; only lane 0 exchanges.
+                unsafe { batch.exchange(index, |_, sum| *sum = Sum { count: lanes.width().into(), total }) };
+            }
+            refused += u64::from(number == 7 && lanes.lane().is_multiple_of(40));
+        }
+        refused
+    }
 }
 
 /// As many bytes as two lines.
@@ -73,7 +98,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
         while index < batch.len() {
             // SAFETY: below the length; the lanes take turns.
             unsafe { batch.exchange(index, |now, then| then.value = now.value + self.0) };
-            index += u64::from(L::WIDTH);
+            index += u64::from(lanes.width());
         }
         0
     }
@@ -89,12 +114,12 @@ unsafe fn serve_offset<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &La
 
 unsafe fn scale_all<M: Machine, L: Lanes>(machine: &M, lanes: &L, data: DevicePointer<f32>, count: u64, by: u64) {
     let Some(first) = machine.at(data.address(), count * 4, 4) else { return };
-    let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
+    let mut index = lanes.group() * u64::from(lanes.width()) + u64::from(lanes.lane());
     while index < count {
         // SAFETY: within the buffer; all groups' lanes take turns.
         let element = unsafe { first.cast::<f32>().add(index as usize).as_mut() };
         *element *= by as f32;
-        index += lanes.groups() * u64::from(L::WIDTH);
+        index += lanes.groups() * u64::from(lanes.width());
     }
 }
 
@@ -106,8 +131,8 @@ const ALL: u64 = 99;
 /// # Safety
 ///
 /// There are as many words, which nothing else accesses.
-unsafe fn write_lanes<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePointer<u64>, panicking: u64) {
-    let number = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
+unsafe fn write_lanes<M: Machine, L: WarpLanes>(machine: &M, lanes: &L, words: DevicePointer<u64>, panicking: u64) {
+    let number = lanes.group() * u64::from(lanes.width()) + u64::from(lanes.lane());
     let Some(first) = machine.at(words.address() + 128 * number, 128, 8) else { return };
     let write = |at, value| {
         // SAFETY: of this lane's 16.
@@ -152,6 +177,14 @@ kernels! {
 
     grouped fn total_grouped(Number) -> Sum = Total(Sum { count: 0, total: 0 });
 
+    block fn double_block(now: &Number, then: &mut Number) {
+        double(now, then);
+    }
+
+    block fn total_block(Number) -> Sum = Total(Sum { count: 0, total: 0 });
+
+    block fn shares(Number) -> Sum = Shares;
+
     persistent fn running(sum: &mut Sum, now: &Number, then: &mut Sum) {
         *sum = Sum { count: sum.count + 1, total: sum.total + now.value };
         *then = *sum;
@@ -185,8 +218,12 @@ kernels! {
     }
 
     persistent fn fragile(now: &Number, then: &mut Number) {
-        assert!(now.value != 13, "unlucky");
+        assert!(now.value != 113, "unlucky");
         *then = *now;
+    }
+
+    block fn fragile_block(now: &Number, then: &mut Number) {
+        fragile(now, then);
     }
 
     unsafe persistent fn offset(offset: u64) = serve_offset;
@@ -368,15 +405,44 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_panic_of_a_handler_ends_the_kernel_of_a_channel() {
-    for backend in backends() {
-        let mut channel = Channel::open(&backend, 0, FRAGILE).expect("a channel");
+fn warps_of_a_block_answer_together() {
+    for (backend, lanes) in backends().into_iter().zip([1, 96]) {
+        let mut channel = Channel::builder(DOUBLE_BLOCK).warps(3).open(&backend, 0).expect("a channel");
+        for value in 0..500 {
+            channel.send(Number { value }).expect("room");
+        }
+        assert!((0..500).all(|value| channel.recv().expect("an answer").value == 2 * value));
+        assert_eq!(channel.close().expect("it ends").control.processed, 500);
+
+        let mut channel = Channel::builder(TOTAL_BLOCK).warps(3).open(&backend, 0).expect("a channel");
+        for value in 1..=100 {
+            channel.send(Number { value }).expect("room");
+        }
+        assert_eq!(channel.iter().take(100).last().expect("answers"), Sum { count: 100, total: 5050 });
+
+        let mut channel = Channel::builder(SHARES).warps(3).open(&backend, 0).expect("a channel");
         for value in 0..20 {
+            channel.send(Number { value }).expect("room");
+        }
+        for value in 0..20 {
+            let total = value * lanes * (lanes + 1) / 2;
+            assert_eq!(channel.recv().expect("an answer"), Sum { count: lanes, total });
+        }
+        assert_eq!(channel.close().expect("it ends").telemetry.dropped, lanes.div_ceil(40), "what each lane has refused");
+    }
+}
+
+#[test]
+fn a_panic_of_a_handler_ends_the_kernel_of_a_channel() {
+    for (kernel, backend) in [FRAGILE, FRAGILE_BLOCK].into_iter().flat_map(|kernel| backends().map(|backend| (kernel, backend))) {
+        let warps = if kernel.name() == "fragile" { 1 } else { 4 };
+        let mut channel = Channel::builder(kernel).warps(warps).open(&backend, 0).expect("a channel");
+        for value in 0..128 {
             let _ = channel.try_send(Number { value });
         }
         let error = loop {
             match channel.recv() {
-                Ok(answer) => assert!(answer.value < 13, "{answer:?}"),
+                Ok(answer) => assert!(answer.value < 113, "{answer:?}"),
                 Err(error) => break error,
             }
         };
@@ -414,11 +480,15 @@ fn the_abi_contains_each_layout_once() {
             "double_grouped",
             "running_grouped",
             "total_grouped",
+            "double_block",
+            "total_block",
+            "shares",
             "running",
             "total",
             "primes",
             "last_words",
             "fragile",
+            "fragile_block",
             "offset",
             "scale",
             "lanes"

@@ -175,6 +175,7 @@ fn launch(times: u64) -> f64 {
             name: "increment",
             arguments: &[address(&rig.device), 0],
             groups: 1,
+            warps: 1,
             stays: false,
             operands: &[],
             elements: None,

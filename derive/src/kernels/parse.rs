@@ -18,6 +18,7 @@ mod keyword {
     syn::custom_keyword!(persistent);
     syn::custom_keyword!(flagged);
     syn::custom_keyword!(grouped);
+    syn::custom_keyword!(block);
     syn::custom_keyword!(grid);
     syn::custom_keyword!(layouts);
     syn::custom_keyword!(abi);
@@ -82,11 +83,14 @@ impl Parse for Kernel {
         } else if input.peek(keyword::grouped) {
             input.parse::<keyword::grouped>()?;
             Some(Rings::Grouped)
+        } else if input.peek(keyword::block) {
+            input.parse::<keyword::block>()?;
+            Some(Rings::Block)
         } else if input.peek(keyword::grid) {
             input.parse::<keyword::grid>()?;
             None
         } else {
-            return Err(input.error("expected `persistent fn`, `flagged fn`, `grouped fn` or `grid fn`"));
+            return Err(input.error("expected `persistent fn`, `flagged fn`, `grouped fn`, `block fn` or `grid fn`"));
         };
         input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
@@ -125,8 +129,12 @@ impl Parse for Kernel {
                 input.parse::<Token![->]>()?;
                 Form::Handler { rings, input: taken, output: input.parse()?, handler: after_equals(input)? }
             }
-            Some(rings @ (Rings::Flagged | Rings::Grouped)) => {
-                let word = if rings == Rings::Flagged { "flagged" } else { "grouped" };
+            Some(rings @ (Rings::Flagged | Rings::Grouped | Rings::Block)) => {
+                let word = match rings {
+                    Rings::Flagged => "flagged",
+                    Rings::Grouped => "grouped",
+                    _ => "block",
+                };
                 let message = format!("a {word} kernel takes messages: `{word} fn step(now: &Particle, then: &mut Particle) {{ .. }}`");
                 return Err(Error::new(parentheses.span.join(), message));
             }
@@ -211,6 +219,12 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     if let Some(state) = state.take_if(|_| takes_option(content)) {
         return actor(rings, state, content, input);
     }
+    if let (Rings::Block, Some((name, _))) = (rings, &state) {
+        return Err(Error::new(
+            name.span(),
+            "with a state, one lane answers all messages: use `persistent fn`, or write a handler for the lanes of a block",
+        ));
+    }
     let taken = parameter(false)?;
     if let Some(ty) = of_option(&taken.1).or((content.is_empty() && input.peek(Token![->])).then_some(&taken.1)) {
         let expected = format!("a kernel that returns its messages takes `{}: Option<&{}>`", taken.0, ty.to_token_stream());
@@ -276,10 +290,7 @@ fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: Pa
         }));
     }
     if rings != Rings::Indexed {
-        return Err(Error::new(
-            written.span(),
-            "only a `persistent fn` is called without a message: in other rings, each message has one answer",
-        ));
+        return Err(Error::new(written.span(), "only a `persistent fn` is called without a message: here, each message has one answer"));
     }
     let taken = match of_option(&written) {
         Some(Type::Reference(reference))

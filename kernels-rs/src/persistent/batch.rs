@@ -132,7 +132,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     #[inline(always)]
     pub unsafe fn return_all<L: Lanes>(&mut self, lanes: &L) {
         const { assert!(size_of::<T>().is_multiple_of(16) && align_of::<T>().is_multiple_of(16)) };
-        let (width, all, each) = (u64::from(L::WIDTH), self.count * pieces::<T>(), pieces::<T>());
+        let (width, all, each) = (u64::from(lanes.width()), self.count * pieces::<T>(), pieces::<T>());
         let (mut first, mut left) = (u64::from(lanes.lane()), all);
         while width.is_multiple_of(each) && left >= MOST * width {
             // A lane moves one piece of all its messages: one division.

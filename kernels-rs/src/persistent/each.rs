@@ -26,10 +26,10 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, I, O, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
-            // SAFETY: below the length. Lane `l` has the indices `l + k * WIDTH`, and `Lanes` numbers the lanes from 0 to `WIDTH`, each
+            // SAFETY: below the length. Lane `l` has the indices `l + k * width`, and `Lanes` numbers the lanes from 0 to `width`, each
             // once. The caller promises that no other handler answers this batch before a barrier.
             unsafe { batch.exchange(index, |message, answer| (self.step)(message, answer)) };
-            index += u64::from(L::WIDTH);
+            index += u64::from(lanes.width());
         }
         0
     }

@@ -5,27 +5,27 @@ use ringmem_layouts::ring::groups::Groups;
 use ringmem_layouts::{Counter, Machine, RingMessage};
 
 use super::{Actor, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped};
-use crate::Lanes;
+use crate::{Lanes, WarpLanes};
 
 /// The kind of a kernel's rings, as `kernels!` writes it.
-pub trait Kind<M: Machine> {
+pub trait Kind<M: Machine, L: Lanes> {
     /// The argument of its entry after those of every persistent kernel.
     type Argument: Copy;
 
     /// # Safety
     ///
     /// As [`persistent`], for rings of this kind; for [`GroupedRings`], as [`persistent_grouped`].
-    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, argument: Self::Argument, handler: &mut H);
+    unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, argument: Self::Argument, handler: &mut H);
 }
 
 /// A `persistent fn`.
 pub struct IndexedRings;
 
-impl<M: Machine> Kind<M> for IndexedRings {
+impl<M: Machine, L: Lanes> Kind<M, L> for IndexedRings {
     type Argument = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
+    unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
         // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
         unsafe { persistent(machine, lanes, launch, handler) }
     }
@@ -34,11 +34,11 @@ impl<M: Machine> Kind<M> for IndexedRings {
 /// A `flagged fn`.
 pub struct FlaggedRings;
 
-impl<M: Machine> Kind<M> for FlaggedRings {
+impl<M: Machine, L: WarpLanes> Kind<M, L> for FlaggedRings {
     type Argument = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
+    unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
         // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `persistent_flagged` requires no more.
         unsafe { persistent_flagged(machine, lanes, launch, handler) }
     }
@@ -47,17 +47,11 @@ impl<M: Machine> Kind<M> for FlaggedRings {
 /// A `grouped fn`.
 pub struct GroupedRings;
 
-impl<M: Machine<Word: Counter>> Kind<M> for GroupedRings {
+impl<M: Machine<Word: Counter>, L: Lanes> Kind<M, L> for GroupedRings {
     type Argument = DevicePointer<Groups<u64>>;
 
     #[inline(always)]
-    unsafe fn run<L: Lanes, H: Handler<M, L>>(
-        machine: &M,
-        lanes: &L,
-        launch: &Launch,
-        shared: DevicePointer<Groups<u64>>,
-        handler: &mut H,
-    ) {
+    unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, shared: DevicePointer<Groups<u64>>, handler: &mut H) {
         // SAFETY: the caller makes the promises of `persistent_grouped`, which are passed on unchanged.
         unsafe { persistent_grouped(machine, lanes, launch, shared.address(), handler) }
     }
@@ -67,7 +61,7 @@ impl<M: Machine<Word: Counter>> Kind<M> for GroupedRings {
 ///
 /// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
-pub unsafe fn each<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)>(
+pub unsafe fn each<K: Kind<M, L>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
@@ -82,7 +76,7 @@ pub unsafe fn each<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMess
 ///
 /// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
-pub unsafe fn fold<K: Kind<M>, M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)>(
+pub unsafe fn fold<K: Kind<M, L>, M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)>(
     machine: &M,
     lanes: &L,
     launch: &Launch,
@@ -111,7 +105,7 @@ pub unsafe fn actor<M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMes
 ///
 /// As [`persistent`]; for a `grouped fn`, as [`persistent_grouped`].
 #[inline(always)]
-pub unsafe fn typed<K: Kind<M>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Input = I, Output = O>>(
+pub unsafe fn typed<K: Kind<M, L>, M: Machine, L: Lanes, I: RingMessage, O: RingMessage, H: Handler<M, L, Input = I, Output = O>>(
     machine: &M,
     lanes: &L,
     launch: &Launch,

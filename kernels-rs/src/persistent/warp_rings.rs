@@ -93,7 +93,7 @@ pub trait Membership: Copy {
 impl Membership for () {}
 
 /// Two rings. Every lane holds an equal copy and calls every method, in the same order.
-pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
+pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes>: Sized {
     /// A kernel's argument: the address of its groups' counters, or nothing.
     type Argument: Copy;
     type Member: Membership;
@@ -103,7 +103,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// # Safety
     ///
     /// Memory mapped at the argument is live for `'a`, and accessed by the groups of this launch only.
-    unsafe fn join<L: Lanes>(machine: &M, lanes: &L, argument: Self::Argument) -> Result<Self::Member, Fault>;
+    unsafe fn join(machine: &M, lanes: &L, argument: Self::Argument) -> Result<Self::Member, Fault>;
 
     /// # Safety
     ///
@@ -113,12 +113,12 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
 
     /// Runs once all lanes have attached.
     #[inline(always)]
-    fn begin<L: Lanes>(&mut self, lanes: &L, epoch: u32) {
+    fn begin(&mut self, lanes: &L, epoch: u32) {
         let _ = (lanes, epoch);
     }
 
     /// Polls both rings; returns how many messages all lanes take. Polls for `own` more slots than for the answers.
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over>;
+    fn take(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over>;
 
     /// Returns the known number of free slots, at most those for the answers to `count` messages and `own` more.
     #[inline(always)]
@@ -133,13 +133,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// # Safety
     ///
     /// `count` is the last result of [`take`](Self::take), with this `own`, and not yet published. Every lane calls it once.
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
-        &self,
-        lanes: &L,
-        count: u64,
-        own: u64,
-        handler: &mut H,
-    ) -> (u64, u64);
+    unsafe fn answer<H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, own: u64, handler: &mut H) -> (u64, u64);
 
     /// Runs before the barrier.
     ///
@@ -147,7 +141,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// As [`answer`](Self::answer).
     #[inline(always)]
-    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+    unsafe fn prepare(&self, lanes: &L, count: u64) {
         let _ = (lanes, count);
     }
 
@@ -156,7 +150,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// # Safety
     ///
     /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier. `sent` is what lane 0's call of it returned.
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, patience: Patience) -> Result<(), Fault>;
+    unsafe fn publish(&mut self, lanes: &L, count: u64, sent: u64, patience: Patience) -> Result<(), Fault>;
 
     /// The number after the last message taken; for [`Grouped`], of those that any group has answered.
     fn taken(&self) -> u64;
@@ -194,7 +188,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
 
     /// On one lane of the first group: lets all groups take messages, or waits until none has any.
     #[inline(always)]
-    fn permit<L: Lanes>(&self, lanes: &L, takes: bool, patience: Patience) -> Result<(), Fault> {
+    fn permit(&self, lanes: &L, takes: bool, patience: Patience) -> Result<(), Fault> {
         let _ = (lanes, takes, patience);
         Ok(())
     }
@@ -202,7 +196,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// On one lane, after all else that this group does with the rings. The first group lets the others leave, and waits for them unless there is a fault.
     /// Returns the fault to report.
     #[inline(always)]
-    fn leave<L: Lanes>(&self, lanes: &L, fault: Option<Fault>, patience: Patience) -> Option<Fault> {
+    fn leave(&self, lanes: &L, fault: Option<Fault>, patience: Patience) -> Option<Fault> {
         let _ = (lanes, patience);
         fault
     }

@@ -7,7 +7,7 @@ use ringmem_layouts::kernel::DevicePointer;
 
 use crate::machine::{run_image, unmapped};
 use crate::memory::{Bytes, Device};
-use crate::simulated_warp::{Lane, on_a_warp};
+use crate::simulated_warp::{Lane, WIDTH, on_a_warp};
 
 const MARGIN: usize = 64;
 
@@ -139,7 +139,7 @@ fn vector_add_uses_wide_accesses_when_aligned() {
             }
         });
         let written = |index: usize| bytes_of(&sums, COUNT * 4 + 2 * MARGIN)[to as usize + index * 4..][..4] != [0xee; 4];
-        let (width, whole) = (Lane::WIDTH as usize, if is_wide { COUNT / 4 * 4 } else { 0 });
+        let (width, whole) = (WIDTH, if is_wide { COUNT / 4 * 4 } else { 0 });
         let of_lane_0 = |index: usize| (if index < whole { index / 4 } else { index - whole }).is_multiple_of(width);
         let wrong = (0..COUNT).find(|&index| written(index) != of_lane_0(index));
         assert_eq!(wrong, None, "to {to} of {left} and {right}");

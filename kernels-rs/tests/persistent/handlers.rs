@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem_kernels::echo::Echo;
-use ringmem_kernels::{ABI, Actor, Batch, Handler, Lanes, Launch, Single, persistent};
+use ringmem_kernels::{ABI, Actor, Batch, Handler, Lanes, Launch, Single, WarpLanes, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::telemetry::Shared;
 use ringmem_layouts::{ControlBlock, HostWord, Machine};
@@ -90,8 +90,9 @@ fn a_panicking_handler_leaves_a_panic_fault() {
 fn a_single_thread_is_a_one_lane_warp() {
     let device = Device::new([]);
     let lanes = Single(&device);
-    assert_eq!((Single::WIDTH, lanes.lane(), lanes.group()), (1, 0, 0));
+    assert_eq!((Single::WIDTH, lanes.width(), lanes.lane(), lanes.group()), (1, 1, 0, 0));
     assert_eq!((lanes.broadcast(5), lanes.sum(5), lanes.ballot(true), lanes.ballot(false)), (5, 5, 1, 0));
+    assert!(lanes.barrier_and(true) && !lanes.barrier_and(false));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
-use ringmem_kernels::{Lanes, Launch, Simulated};
+use ringmem_kernels::{Lanes, Launch, Simulated, WarpLanes};
 use ringmem_layouts::RingMessage;
 use ringmem_layouts::image::KernelHost;
 
@@ -73,8 +73,9 @@ impl Drop for Lane<'_> {
 
 // SAFETY: the test makes a thread per lane, with its own number; `meet` returns once every lane that has not left has come, through a mutex.
 unsafe impl Lanes for Lane<'_> {
-    const WIDTH: u32 = WIDTH as u32;
-
+    fn width(&self) -> u32 {
+        Self::WIDTH
+    }
     fn lane(&self) -> u32 {
         self.lane as u32
     }
@@ -90,12 +91,11 @@ unsafe impl Lanes for Lane<'_> {
     fn sum(&self, value: u64) -> u64 {
         self.warp.meet(self.lane, value).into_iter().flatten().fold(0, u64::wrapping_add)
     }
-    fn ballot(&self, answer: bool) -> u32 {
-        let told = self.warp.meet(self.lane, u64::from(answer));
-        (0..WIDTH).fold(0, |votes, lane| votes | u32::from(told[lane] == Some(1)) << lane)
-    }
     fn barrier(&self) {
         self.warp.meet(self.lane, 0);
+    }
+    fn barrier_and(&self, answer: bool) -> bool {
+        self.warp.meet(self.lane, u64::from(answer)).into_iter().all(|answer| answer == Some(1))
     }
     fn pause(&self, times: u32) {
         if self.lane == 0 {
@@ -108,6 +108,16 @@ unsafe impl Lanes for Lane<'_> {
     }
     fn remember(&self, _: u64, _: u32, _: u64) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
+    }
+}
+
+// SAFETY: the test makes a thread per lane.
+unsafe impl WarpLanes for Lane<'_> {
+    const WIDTH: u32 = WIDTH as u32;
+
+    fn ballot(&self, answer: bool) -> u32 {
+        let told = self.warp.meet(self.lane, u64::from(answer));
+        (0..WIDTH).fold(0, |votes, lane| votes | u32::from(told[lane] == Some(1)) << lane)
     }
 }
 

@@ -147,6 +147,11 @@ impl Run<'_> {
         if self.kernel == "echo_grouped" { 2 } else { 1 }
     }
 
+    /// Of a block.
+    fn threads(&self) -> [u32; 2] {
+        [32, if self.kernel == "echo_block" { 3 } else { 1 }]
+    }
+
     pub fn hold(&self, device: &(dyn KernelHost + Sync), groups: &[Vec<u64>], host: impl FnOnce(&Watch) -> Heard) -> Heard {
         self.hold_read(device, groups, None, host)
     }
@@ -164,7 +169,7 @@ impl Run<'_> {
             let group = |(number, arguments): (u64, &'g Vec<u64>)| {
                 scope.spawn(move || {
                     let host = Watched { device, watch, number, groups: count };
-                    let ended = gpu.run(self.image, self.kernel, arguments, &host, 32, 1);
+                    let ended = gpu.run(self.image, self.kernel, arguments, &host, self.threads(), 1);
                     if watch.running.fetch_sub(1, Relaxed) == 1 || ended.is_err() {
                         watch.has_left.store(true, Release);
                     }
@@ -322,6 +327,18 @@ pub fn echo(run: &Run<'_>) -> Heard {
     run.read_all::<Echo, Echo>([], &[], &(0..MANY).map(message).collect::<Vec<_>>())?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 80, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
+    }
+    Ok(())
+}
+
+/// Batches in which each warp has messages.
+pub fn echo_block(run: &Run<'_>) -> Heard {
+    run.read_all::<Echo, Echo>([], &[], &(0..MANY).map(message).collect::<Vec<_>>())?;
+    for (batch, capacity, count, beats) in [(32, 32, 100, 0), (8, 4, 30, 0), (8, 64, 20, 4)] {
+        let shape = Shape { batch, input: capacity, output: capacity, start: 0 };
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;

@@ -31,7 +31,7 @@
 //!
 //! | launch | blocks of | number of blocks | beside persistent kernels |
 //! |---|---|---|---|
-//! | of groups | one warp | the caller's | all must fit at once: they may wait for each other |
+//! | of groups | one warp, or as many as the caller says: 32 threads by so many | the caller's | all must fit at once: they may wait for each other |
 //! | over elements ([`Elements`]) | several warps | as many as run at once, at most one thread an element | one must fit: they wait for nothing, and follow each other |
 //!
 //! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, blocks are
@@ -67,6 +67,9 @@ use crate::{Error, Result};
 const INLINE_ARGUMENTS: usize = 16;
 
 const WARP: u32 = 32;
+
+/// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
+const MOST_THREADS_OF_BLOCK: c_int = 0;
 
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
@@ -133,18 +136,21 @@ struct Kernel {
 
 struct Shape {
     blocks: u32,
-    threads: u32,
+    /// Of a block, in two dimensions.
+    threads: [u32; 2],
     fit: Fit,
     /// Blocks that must fit at once: all, if they may wait for each other.
     together: u32,
 }
 
 impl Kernel {
-    /// See "Blocks and threads" above.
-    fn shape(&self, groups: u32, elements: Option<&Elements<'_>>) -> Result<Shape> {
-        let Some(elements) = elements else {
-            self.fit.check(groups)?;
-            return Ok(Shape { blocks: groups, threads: WARP, fit: self.fit, together: groups });
+    /// See "Blocks and threads" above. The context is current.
+    fn shape(&self, launch: &Launch<'_>, device: &Device) -> Result<Shape> {
+        let Launch { groups, warps, .. } = *launch;
+        let Some(elements) = &launch.elements else {
+            let fit = if warps == 1 { self.fit } else { self.fit_of(launch, device)? };
+            fit.check(groups)?;
+            return Ok(Shape { blocks: groups, threads: [WARP, warps], fit, together: groups });
         };
         elements.check()?;
         let (most, fit) = self.largest;
@@ -161,8 +167,30 @@ impl Kernel {
         // The device numbers its threads with 32 bits.
         let blocks = blocks.min(MOST_THREADS / threads.max(1));
         // These blocks do not wait for each other.
-        Ok(Shape { blocks, threads, fit, together: 1 })
+        Ok(Shape { blocks, threads: [threads, 1], fit, together: 1 })
     }
+
+    /// What fits of groups of several warps.
+    fn fit_of(&self, launch: &Launch<'_>, device: &Device) -> Result<Fit> {
+        launch.check_warps()?;
+        let per_processor = blocks_of(device.calls, self.function.0, WARP * launch.warps)?;
+        if per_processor == 0 {
+            let mut threads = 0;
+            // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
+            unsafe { device.calls.cuFuncGetAttribute(&raw mut threads, MOST_THREADS_OF_BLOCK, self.function.0) }?;
+            let most = u64::try_from(threads).unwrap_or(0) / u64::from(WARP);
+            return Err(Error::Size { what: "warps of a group of this kernel", asked: launch.warps.into(), least: 1, most });
+        }
+        Ok(Fit { per_processor, ..self.fit })
+    }
+}
+
+/// Blocks of so many threads that fit on a multiprocessor.
+fn blocks_of(calls: &Calls, function: CUfunction, threads: u32) -> Result<u32> {
+    let mut blocks = 0;
+    // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
+    unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads.cast_signed(), 0) }?;
+    Ok(blocks.try_into().unwrap_or(0))
 }
 
 impl Inner {
@@ -189,12 +217,12 @@ impl Inner {
     ///
     /// As `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, stays, operands, elements } = *launch;
+        let Launch { module, name, arguments, stays, operands, elements, .. } = *launch;
         operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.address, operand.bytes))?;
         let queue = self.stream(on)?;
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
-        let Shape { blocks, threads, fit, together } = kernel.shape(groups, elements.as_ref())?;
         let bound = queue.device.bind()?;
+        let Shape { blocks, threads: [columns, rows], fit, together } = kernel.shape(launch, &queue.device)?;
         let (mut occupancy, mut reason, mut launching) = (None, None, None);
         let state = match if stays { None } else { self.launching.try_fast(&queue) } {
             Some(state) => state,
@@ -237,11 +265,11 @@ impl Inner {
                 if stays && blocks > 1 && queue.device.facts.cooperative {
                     // SAFETY: the function is of a loaded module. `places` has a pointer for each parameter, to its words, whose number `kernel` checked, and
                     // the driver copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
-                    unsafe { calls.cuLaunchCooperativeKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places) }
+                    unsafe { calls.cuLaunchCooperativeKernel(function, blocks, 1, 1, columns, rows, 1, 0, stream, places) }
                 } else {
                     // SAFETY: the function is of a loaded module. `places` has a pointer for each parameter, to its words, whose number `kernel` checked, and
                     // the driver copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.
-                    unsafe { calls.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, ptr::null_mut()) }
+                    unsafe { calls.cuLaunchKernel(function, blocks, 1, 1, columns, rows, 1, 0, stream, places, ptr::null_mut()) }
                 }
             })
         })?;
@@ -398,11 +426,8 @@ impl DeviceModule {
             // SAFETY: the function is of a loaded module.
             unsafe { calls.cuFuncLoad(function) }?;
         }
-        let mut groups = 0;
-        // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
-        unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
         let processors = device.facts.processors;
-        let fit = Fit { per_processor: groups.try_into().unwrap_or(0), processors };
+        let fit = Fit { per_processor: blocks_of(calls, function, WARP)?, processors };
         let (mut blocks, mut threads) = (0, 0);
         // SAFETY: the function is of a loaded module, and needs no shared memory. The call writes two integers, to local variables.
         unsafe { calls.cuOccupancyMaxPotentialBlockSize(&raw mut blocks, &raw mut threads, function, ptr::null(), 0, 0) }?;

@@ -216,7 +216,7 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, operands, elements, .. } = *launch;
+        let Launch { module, name, arguments, groups, warps, operands, elements, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.inner.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = *entry(entries, name, arguments.len())?;
@@ -226,12 +226,20 @@ unsafe impl Backend for HostBackend {
                     elements.check()?;
                     host_groups(elements.count).min(most)
                 }
-                None => groups,
+                None => {
+                    launch.check_warps()?;
+                    groups
+                }
             };
-            if groups == 0 || groups > most {
-                return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: most.into() });
+            // Each lane is a thread: `most` is a number of warps.
+            let each = if self.inner.thread_per_lane && elements.is_none() { warps } else { 1 };
+            let asked = u64::from(groups) * u64::from(each);
+            if asked == 0 || asked > most.into() {
+                let what = if each > 1 { "warps of all groups" } else { "number of groups" };
+                return Err(Error::Size { what, asked, least: 1, most: most.into() });
             }
-            let operation = Operation::Launch(queue::Launch { entry, arguments: arguments.into(), groups, operands: operands.into() });
+            let operation =
+                Operation::Launch(queue::Launch { entry, arguments: arguments.into(), groups, warps, operands: operands.into() });
             Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))
         })
     }

@@ -96,15 +96,15 @@ impl Builder {
         self
     }
 
-    /// Sets the blocks that a launch may have: each is a thread, as all of them run at once. Default 4096, or 128 if [each lane](Self::thread_per_lane) is a
-    /// thread. If the system has fewer threads, the launch fails at execution; beyond the limits of the process, its runtime may abort.
+    /// Sets the blocks that a launch may have: each is a thread, as all of them run at once. Default 4096. If [each lane](Self::thread_per_lane) is a
+    /// thread, it is the number of their warps, and 128 by default. If the system has fewer threads, the launch fails at execution; beyond the limits of the process, its runtime may abort.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = Some(groups);
         self
     }
 
-    /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as the warp. It is for tests of kernels that depend on the width of
-    /// a warp, and slow: at each exchange between lanes, 32 threads wait for each other. Kernels over buffers have no lanes, and an
+    /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as all warps of a block. It is for tests of kernels that depend on
+    /// the number of lanes, and slow: at each exchange between lanes, their threads wait for each other. Kernels over buffers have no lanes, and an
     /// [`Entry`](ringmem_layouts::image::Entry) that is not of `kernels!` runs on one thread.
     pub const fn thread_per_lane(mut self, threads: bool) -> Self {
         self.thread_per_lane = threads;

@@ -162,7 +162,8 @@ impl Launch {
         let groups = u64::from(self.groups);
         let assembly = Assembly::new(groups);
         let run = |number| {
-            let group = Group { inner, device, number, groups, facts, assembly: &assembly, has_arrived: AtomicBool::new(false) };
+            let group =
+                Group { inner, device, number, groups, warps: self.warps, facts, assembly: &assembly, has_arrived: AtomicBool::new(false) };
             // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `warp::run` passes
             // a lane of each number to one thread.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });

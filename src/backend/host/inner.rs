@@ -376,6 +376,7 @@ pub(super) struct Group<'a> {
     pub device: u32,
     pub number: u64,
     pub groups: u64,
+    pub warps: u32,
     pub facts: &'a Facts,
     /// All groups of the launch.
     pub assembly: &'a Assembly,

@@ -61,6 +61,7 @@ pub(super) struct Launch {
     pub entry: Entry,
     pub arguments: Box<[u64]>,
     pub groups: u32,
+    pub warps: u32,
     pub operands: Box<[Operand]>,
 }
 

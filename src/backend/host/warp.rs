@@ -1,6 +1,6 @@
-//! A group as a warp of 32 threads, for kernels that depend on the width of a warp.
+//! A group as 32 threads for each of its warps, for kernels that depend on the number of lanes.
 //!
-//! The lanes of a warp on a GPU exchange values by instructions; here they meet: [`Warp::meet`] returns in each lane when all have brought a value. A lane
+//! The lanes of a group on a GPU exchange values by instructions and barriers; here they meet: [`Lanes::meet`] returns in each lane when all have brought a value. A lane
 //! that ends, also by a panic, is not waited for any longer, so that the others see its absence instead of waiting forever.
 //!
 //! Groups may wait for each other, too. So no lane runs before the lanes of all groups have threads: the groups join an [`Assembly`].
@@ -20,57 +20,62 @@ use ringmem_layouts::image::{KernelHost, LANES};
 use super::inner::Group;
 use crate::sys::panic;
 
-type Values = [Option<u64>; LANES];
-
-struct Warp {
+struct Lanes {
     meeting: Mutex<Meeting>,
     over: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seat {
+    /// The value of the present meeting.
+    brought: Option<u64>,
+    /// That of the one before. The next cannot be over before each lane that waited for this one has returned, since it brings a value, or ends, after it.
+    seen: Option<u64>,
+    has_ended: bool,
 }
 
 struct Meeting {
     /// The number of meetings that are over.
     number: u64,
-    /// The values of the present meeting.
-    brought: Values,
-    /// Those of the one before. The next cannot be over before each lane that waited for this one has returned, since it brings a value, or ends, after it.
-    seen: Values,
-    has_ended: [bool; LANES],
+    /// A lane each.
+    seats: Vec<Seat>,
 }
 
-impl Warp {
+impl Lanes {
     fn meeting(&self) -> MutexGuard<'_, Meeting> {
         self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the meeting when each lane has brought a value or ended.
     fn close(&self, meeting: &mut Meeting) {
-        if meeting.brought.iter().zip(meeting.has_ended).all(|(value, has_ended)| has_ended || value.is_some()) {
-            meeting.seen = core::mem::take(&mut meeting.brought);
+        if meeting.seats.iter().all(|seat| seat.has_ended || seat.brought.is_some()) {
+            meeting.seats.iter_mut().for_each(|seat| seat.seen = seat.brought.take());
             meeting.number += 1;
             self.over.notify_all();
         }
     }
 
-    fn meet(&self, lane: usize, value: u64) -> Values {
+    fn meet(&self, lane: usize, value: u64, each: &mut dyn FnMut(u32, Option<u64>)) {
         let mut meeting = self.meeting();
         let number = meeting.number;
-        meeting.brought[lane] = Some(value);
+        meeting.seats[lane].brought = Some(value);
         self.close(&mut meeting);
-        self.over.wait_while(meeting, |meeting| meeting.number == number).unwrap_or_else(PoisonError::into_inner).seen
+        let meeting = self.over.wait_while(meeting, |meeting| meeting.number == number).unwrap_or_else(PoisonError::into_inner);
+        (0..).zip(&meeting.seats).for_each(|(lane, seat)| each(lane, seat.seen));
     }
 }
 
 struct Lane<'a> {
     group: &'a Group<'a>,
-    warp: &'a Warp,
+    lanes: &'a Lanes,
     number: usize,
 }
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        let mut meeting = self.warp.meeting();
-        meeting.has_ended[self.number] = true;
-        self.warp.close(&mut meeting);
+        let mut meeting = self.lanes.meeting();
+        meeting.seats[self.number].has_ended = true;
+        self.lanes.close(&mut meeting);
     }
 }
 
@@ -93,8 +98,11 @@ impl KernelHost for Lane<'_> {
     fn lane(&self) -> u32 {
         self.number as u32
     }
-    fn all_gather(&self, value: u64) -> Values {
-        self.warp.meet(self.number, value)
+    fn lanes(&self) -> u32 {
+        self.group.warps * LANES as u32
+    }
+    fn all_gather(&self, value: u64, each: &mut dyn FnMut(u32, Option<u64>)) {
+        self.lanes.meet(self.number, value, each);
     }
 }
 
@@ -156,17 +164,18 @@ pub fn start<'scope, T: Send + 'scope>(
 
 /// Runs a kernel on each lane, unless a thread of any group cannot be started.
 pub fn run(group: &Group<'_>, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) {
-    let meeting = Meeting { number: 0, brought: [None; LANES], seen: [None; LANES], has_ended: [false; LANES] };
-    let (warp, gate) = (&Warp { meeting: Mutex::new(meeting), over: Condvar::new() }, OnceLock::new());
+    let count = LANES * group.warps as usize;
+    let meeting = Meeting { number: 0, seats: std::vec![Seat::default(); count] };
+    let (lanes, gate) = (&Lanes { meeting: Mutex::new(meeting), over: Condvar::new() }, OnceLock::new());
     thread::scope(|scope| {
-        let started = start(scope, 0..LANES as u64, &gate, move |number| kernel(&Lane { group, warp, number: number as usize }));
-        let (lanes, failure) = match started {
-            Ok(lanes) => (lanes, None),
+        let started = start(scope, 0..count as u64, &gate, move |number| kernel(&Lane { group, lanes, number: number as usize }));
+        let (threads, failure) = match started {
+            Ok(threads) => (threads, None),
             Err(failure) => (Vec::new(), Some(failure)),
         };
         gate.get_or_init(|| group.assembly.join(&group.has_arrived, failure));
         // The last panic resumes; the payloads of the others are leaked, as their drop may panic.
-        panic::each(lanes, |lane| lane.join().map_or_else(|panic| resume_unwind(panic), drop));
+        panic::each(threads, |lane| lane.join().map_or_else(|panic| resume_unwind(panic), drop));
     });
 }
 

@@ -140,7 +140,8 @@ impl Held {
         let (gate, stream) = (Box::leak(Box::<Gate>::default()), backend.open_stream(0).expect("device 0"));
         let arguments = [std::ptr::from_ref(gate).expose_provenance() as u64];
         let module = backend.load(&IMAGE, &ABI).expect("our ABI");
-        let launch = Launch { module, name: "wait", arguments: &arguments, groups: 1, stays: false, operands: &[], elements: None };
+        let launch =
+            Launch { module, name: "wait", arguments: &arguments, groups: 1, warps: 1, stays: false, operands: &[], elements: None };
         // SAFETY: the kernel accesses only the gate.
         unsafe { backend.launch(&launch, stream) }.expect("queued");
         Self { gate, stream }

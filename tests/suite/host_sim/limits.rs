@@ -86,6 +86,7 @@ fn a_launch_that_cannot_start_all_threads_is_an_error() {
                 name: "increment",
                 arguments: &arguments,
                 groups,
+                warps: 1,
                 stays: false,
                 operands: &[],
                 elements: None,

@@ -42,7 +42,7 @@ impl Setup {
     fn kernel(&self, block: &Block, ns: u64, on: &Stream) -> Ticket {
         let arguments = &[block.device_address.expect("a device sees it").get(), ns];
         let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
-        let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[], elements: None };
+        let launch = Launch { module, name: "increment", arguments, groups: 1, warps: 1, stays: false, operands: &[], elements: None };
         // SAFETY: the tests wait before accessing the block, which has more bytes than the kernel accesses.
         unsafe { self.backend.launch(&launch, on.id()) }.expect("it is queued")
     }

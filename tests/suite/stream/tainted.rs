@@ -201,6 +201,7 @@ fn a_panicking_kernel_does_not_taint_read_only_operands() {
         name: "add_one",
         arguments: &[address, 1],
         groups: 1,
+        warps: 1,
         stays: false,
         operands: &operands,
         elements: None,

@@ -7,7 +7,7 @@ use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::{Machine, RingMessage, Word};
 
 use super::{CORRUPT, Patience, Rings, answer_each, ring};
-use crate::Lanes;
+use crate::WarpLanes;
 use crate::persistent::Handler;
 
 /// Never dropped: each lane would publish pending slots.
@@ -22,12 +22,12 @@ where
     seen: u64,
 }
 
-impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flagged<'a, I, O, M> {
+impl<'a, I: RingMessage, O: RingMessage, M: Machine, L: WarpLanes> Rings<'a, I, O, M, L> for Flagged<'a, I, O, M> {
     type Argument = ();
     type Member = ();
 
     #[inline(always)]
-    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+    unsafe fn join(_: &M, _: &L, (): ()) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
+    fn take(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         let most = batch.min(self.input.capacity() as u64);
         let width = u64::from(L::WIDTH);
         let mut seen = 0;
@@ -79,19 +79,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
-        &self,
-        lanes: &L,
-        count: u64,
-        _: u64,
-        handler: &mut H,
-    ) -> (u64, u64) {
+    unsafe fn answer<H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, _: u64, handler: &mut H) -> (u64, u64) {
         // SAFETY: present and free, by `take`; every lane calls it once for these messages, and publishes them after a barrier.
         unsafe { answer_each(lanes, self.input.row(), self.output.row(), count, handler) }
     }
 
     #[inline(always)]
-    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+    unsafe fn prepare(&self, lanes: &L, count: u64) {
         // Not the first flag, which publishes the batch.
         let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
         while offset < count {
@@ -102,7 +96,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn publish(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: present, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {

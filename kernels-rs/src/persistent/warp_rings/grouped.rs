@@ -66,7 +66,7 @@ impl<W: Counter> Membership for Member<'_, W> {
     }
 }
 
-impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I, O, M> for Grouped<'a, I, O, M>
+impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>, L: Lanes> Rings<'a, I, O, M, L> for Grouped<'a, I, O, M>
 where
     M::Word: 'a,
 {
@@ -74,7 +74,7 @@ where
     type Member = Member<'a, M::Word>;
 
     #[inline(always)]
-    unsafe fn join<L: Lanes>(machine: &M, lanes: &L, shared: u64) -> Result<Member<'a, M::Word>, Fault> {
+    unsafe fn join(machine: &M, lanes: &L, shared: u64) -> Result<Member<'a, M::Word>, Fault> {
         let shared = machine.at(shared, size_of::<Groups<u64>>() as u64, 128).ok_or(Fault::Address)?;
         // SAFETY: `at` mapped and aligned the counters; the caller promises that they are live for `'a` and accessed by the rings' protocol, so only as words.
         let shared = unsafe { shared.cast::<Groups<M::Word>>().as_ref() };
@@ -98,7 +98,7 @@ where
     }
 
     #[inline(always)]
-    fn begin<L: Lanes>(&mut self, lanes: &L, epoch: u32) {
+    fn begin(&mut self, lanes: &L, epoch: u32) {
         self.groups = lanes.groups();
         if self.is_first && lanes.lane() == 0 {
             // SAFETY: the launch has exclusive use of the counters, by the promise of `join`; group 0 begins once, here or in `refuse`.
@@ -107,12 +107,12 @@ where
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
+    fn take(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         const NONE: u64 = 1 << 63;
         const FAULT: u64 = 1 << 62;
         let (mut begin, mut count, mut waiting) = (0, 0, 0);
         if lanes.lane() == 0 {
-            match self.group.reserve(Portion::of(self.groups, L::WIDTH.into(), batch)) {
+            match self.group.reserve(Portion::of(self.groups, lanes.width().into(), batch)) {
                 Ok(reserved) => (begin, count) = reserved,
                 Err(Over { fault }) => count = fault.map_or(NONE, |fault| NONE | FAULT | fault as u64),
             }
@@ -130,19 +130,13 @@ where
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
-        &self,
-        lanes: &L,
-        count: u64,
-        _: u64,
-        handler: &mut H,
-    ) -> (u64, u64) {
+    unsafe fn answer<H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, _: u64, handler: &mut H) -> (u64, u64) {
         // SAFETY: reserved, by `take`; every lane calls it once for these messages, and publishes them after a barrier.
         unsafe { answer_each(lanes, self.group.messages(), self.group.answers(), count, handler) }
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, _: u64, _: u64, patience: Patience) -> Result<(), Fault> {
+    unsafe fn publish(&mut self, lanes: &L, _: u64, _: u64, patience: Patience) -> Result<(), Fault> {
         let mut in_time = true;
         if lanes.lane() == 0 {
             let group = &self.group;
@@ -201,7 +195,7 @@ where
     }
 
     #[inline(always)]
-    fn permit<L: Lanes>(&self, lanes: &L, takes: bool, patience: Patience) -> Result<(), Fault> {
+    fn permit(&self, lanes: &L, takes: bool, patience: Patience) -> Result<(), Fault> {
         let shared = self.group.shared();
         shared.permit(takes);
         if takes || patience.until(lanes, || shared.is_settled(), || self.fault().is_some()) {
@@ -211,7 +205,7 @@ where
     }
 
     #[inline(always)]
-    fn leave<L: Lanes>(&self, lanes: &L, fault: Option<Fault>, patience: Patience) -> Option<Fault> {
+    fn leave(&self, lanes: &L, fault: Option<Fault>, patience: Patience) -> Option<Fault> {
         let shared = self.group.shared();
         shared.end(fault);
         if !self.is_first {

@@ -18,13 +18,13 @@ pub struct Indexed<'a, I, O, M: Machine> {
     output: ManuallyDrop<Producer<'a, O, M>>,
 }
 
-impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Indexed<'a, I, O, M> {
+impl<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Rings<'a, I, O, M, L> for Indexed<'a, I, O, M> {
     type Argument = ();
     type Member = ();
     const IS_FREE: bool = true;
 
     #[inline(always)]
-    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+    unsafe fn join(_: &M, _: &L, (): ()) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over> {
+    fn take(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over> {
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available() as u64);
@@ -81,14 +81,8 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(
-        &self,
-        lanes: &L,
-        count: u64,
-        own: u64,
-        handler: &mut H,
-    ) -> (u64, u64) {
-        let room = if H::INITIATES { self.room(count, own) } else { count };
+    unsafe fn answer<H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, own: u64, handler: &mut H) -> (u64, u64) {
+        let room = if H::INITIATES { Rings::<'a, I, O, M, L>::room(self, count, own) } else { count };
         // SAFETY: available and free, by `take`; more than `count` by `room`.
         let mut batch = unsafe { Batch::new(self.input.row(), self.output.row(), count, room, own > 0) };
         // SAFETY: every lane calls it once for these messages, with an equal batch, and publishes them after a barrier.
@@ -97,7 +91,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, sent: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn publish(&mut self, lanes: &L, count: u64, sent: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         // SAFETY: free: `count` by `take`, or at most the room.

@@ -9,7 +9,7 @@ use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
 use ringmem_layouts::{RingMessage, Word};
 
 use super::{CORRUPT, Patience, Rings, ring};
-use crate::Lanes;
+use crate::WarpLanes;
 use crate::persistent::Handler;
 use crate::probe::Pairs;
 
@@ -28,13 +28,13 @@ pub struct Paired<'a, T, M: Pairs> {
 impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
     /// This lane's message of a row, and its pair in it. A lane of a narrow group has all pairs.
     #[inline(always)]
-    fn place<L: Lanes>(lanes: &L) -> (u64, u64) {
+    fn place<L: WarpLanes>(lanes: &L) -> (u64, u64) {
         let lane = u64::from(lanes.lane());
         (lane / Self::each::<L>(), lane % Self::each::<L>())
     }
 
     #[inline(always)]
-    const fn each<L: Lanes>() -> u64 {
+    const fn each<L: WarpLanes>() -> u64 {
         let (pairs, width) = (pairs_of::<T>(), L::WIDTH as u64);
         if pairs < width { pairs } else { width }
     }
@@ -58,12 +58,12 @@ impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
     }
 }
 
-impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
+impl<'a, T: RingMessage, M: Pairs, L: WarpLanes> Rings<'a, T, T, M, L> for Paired<'a, T, M> {
     type Argument = ();
     type Member = ();
 
     #[inline(always)]
-    unsafe fn join<L: Lanes>(_: &M, _: &L, (): ()) -> Result<(), Fault> {
+    unsafe fn join(_: &M, _: &L, (): ()) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     /// At most a row, which the lanes poll together.
     #[inline(always)]
-    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
+    fn take(&mut self, lanes: &L, batch: u64, _: u64) -> Result<u64, Over> {
         const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
         let row = u64::from(L::WIDTH) / Self::each::<L>();
         let most = row.min(batch).min(self.input.capacity() as u64);
@@ -113,13 +113,13 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     }
 
     #[inline(always)]
-    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = T, Output = T>>(&self, _: &L, count: u64, _: u64, _: &mut H) -> (u64, u64) {
+    unsafe fn answer<H: Handler<M, L, Input = T, Output = T>>(&self, _: &L, count: u64, _: u64, _: &mut H) -> (u64, u64) {
         (0, count)
     }
 
     /// Each word is stored by one lane, and published by that store.
     #[inline(always)]
-    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+    unsafe fn prepare(&self, lanes: &L, count: u64) {
         let (message, first) = Self::place(lanes);
         if message >= count {
             return;
@@ -133,7 +133,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     }
 
     #[inline(always)]
-    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
+    unsafe fn publish(&mut self, lanes: &L, count: u64, _: u64, _: Patience) -> Result<(), Fault> {
         // SAFETY: every lane has loaded and stored them before the barrier; they were free.
         unsafe { self.input.advance(count) };
         // SAFETY: every lane has stored its part of the answers before the barrier, and `take` counted only free slots.
