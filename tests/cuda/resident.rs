@@ -9,7 +9,7 @@ use ringmem::channel::{Channel, Options};
 use ringmem::kernel::{DevicePointer, Epoch};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
-use ringmem_kernels::echo::{ECHO, Echo};
+use ringmem_kernels::echo::{ECHO, ECHO_BLOCK, Echo};
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::held::Held;
@@ -20,7 +20,7 @@ const MOST: u64 = 64;
 fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
-    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[], elements: None };
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups, warps: 1, stays: true, operands: &[], elements: None };
     // SAFETY: two atomic words that outlive the kernel.
     unsafe { backend.launch(&launch, stream.id()) }
 }
@@ -89,6 +89,49 @@ alone! {
         let resident = stay(&backend, &held, 1, &streams[0]).expect("it fits");
         increment().expect("the memory is there").wait().expect("done");
         end(resident);
+    }
+
+    fn a_block_of_several_warps_takes_their_part_of_a_multiprocessor() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = words(&backend);
+        let mut channel = Channel::builder(ECHO_BLOCK).warps(8).open(&backend, 0).expect("it fits");
+        assert_eq!(refused(stay(&backend, &held, 57, &stream)), [57, 56, MOST, 1], "half of one of four");
+        for id in 0..300 {
+            channel.send(Echo { words: [id; 8] }).expect("room");
+        }
+        (0..300).for_each(|id| assert_eq!(channel.recv().expect("an answer").words, [id; 8]));
+        channel.restart().expect_err("it runs");
+        channel.drain().expect("it ends");
+        channel.restart().expect("as many warps again");
+        assert_eq!(refused(stay(&backend, &held, 57, &stream)), [57, 56, MOST, 1]);
+        channel.close().expect("it ends as told");
+
+        let many = [1, 16].map(|warps| Channel::builder(ECHO_BLOCK).warps(warps).open(&backend, 0).expect("it fits"));
+        assert_eq!(refused(Channel::builder(ECHO_BLOCK).warps(16).open(&backend, 0).and_then(|first| {
+            let rest: Vec<_> = [16, 16].map(|warps| Channel::builder(ECHO_BLOCK).warps(warps).open(&backend, 0)).into_iter().collect::<Result<_, _>>()?;
+            drop(first);
+            Ok(rest)
+        })), [1, 0, 4, 4], "each takes a multiprocessor, and the first has a warp on it");
+        drop(many);
+        for warps in [17, 32] {
+            let error = Channel::builder(ECHO_BLOCK).warps(warps).open(&backend, 0).expect_err("as its registers allow");
+            assert!(matches!(error, Error::Size { what, asked, least: 1, most: 16 } if what.contains("of this kernel") && asked == u64::from(warps)), "{error}");
+        }
+        let error = Channel::builder(ECHO_BLOCK).warps(33).open(&backend, 0).expect_err("as any block");
+        assert!(matches!(error, Error::Size { asked: 33, least: 1, most: 32, .. }), "{error}");
+    }
+
+    fn lanes_of_all_warps_answer_by_ptx() with("RINGMEM_DOUBLE_KERNELS" = "ptx") {
+        let backend = rig::open();
+        for warps in [1, 2, 5] {
+            let mut channel = Channel::builder(ECHO_BLOCK).warps(warps).batch(160).open(&backend, 0).expect("it fits");
+            for id in 0..200 {
+                channel.send(Echo { words: [id; 8] }).expect("room");
+            }
+            (0..200).for_each(|id| assert_eq!(channel.recv().expect("an answer").words, [id; 8]));
+            assert_eq!(channel.close().expect("it ends").control.processed, 200);
+        }
     }
 
     fn channel_and_epoch_kernels_count_as_resident() {

@@ -82,6 +82,34 @@ fn the_example_and_its_test_run() {
     assert!(output.status.success() && text(&output.stdout).contains("1 passed"), "{}", text(&output.stderr));
 }
 
+/// Lanes of all warps of a block exchange values; those whose numbers the message has panic.
+const SHARES: &str = "
+pub struct Shares;
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Shares {
+    type Input = Particle;
+    type Output = Particle;
+
+    unsafe fn answer(&mut self, lanes: &L, batch: &mut Batch<'_, '_, Particle, Particle, M>) -> u64 {
+        for index in 0..batch.len() {
+            // SAFETY: below the length.
+            let now = unsafe { batch.message(index, |now| *now) };
+            let lane = lanes.lane() as f32;
+            let sum = lanes.sum(u64::from(lanes.lane()) + 1) as f32;
+            let first = lanes.broadcast(u64::from(lanes.lane()) + 7) as f32;
+            assert!(lane < now.velocity[1] || lane >= now.velocity[2]);
+            let votes = [lanes.barrier_and(true), lanes.barrier_and(lane != 0.0), lanes.barrier_and(lane != 70.0)];
+            if lane == 95.0 {
+                let votes = votes.iter().filter(|all| **all).count() as f32;
+                // SAFETY: below the length; only this lane writes it.
+                unsafe { batch.exchange(index, |_, then| *then = Particle { position: [sum, first, votes], ..now }) };
+            }
+        }
+        1
+    }
+}
+";
+
 /// Each setting alone makes PTX that a driver refuses, or keeps the builder from its end.
 const PROFILES: &str = "
 [profile.release]
@@ -149,6 +177,9 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     let sum = "    pub grid fn sum(none: &[u8; 0], numbers: [u64; 3], y: &mut u64) {\n        \
                let _ = none;\n        *y += numbers[0] + numbers[1] * numbers[2];\n    }\n\n    /// Accelerates";
     let kernels = replaced(&kernels, "    /// Accelerates", sum);
+    let kernels =
+        replaced(&kernels, "    /// Accelerates", "    pub block fn shares(Particle) -> Particle = Shares;\n\n    /// Accelerates");
+    let kernels = replaced(&kernels, "ringmem_kernels::{", "ringmem_kernels::{Batch, Handler, Lanes, Machine, ") + SHARES;
     write(package.join("src/lib.rs"), &replaced(&kernels, "*then = *now;", panics));
     let output = command(&package, &["build", "-vv", "--lib"]).output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -160,7 +191,7 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
         return;
     }
     assert!(ptx.contains(".visible .entry step(") && ptx.contains(".visible .global .align 8 .b8 RINGMEM_ABI[8]"), "{ptx}");
-    assert_eq!(ptx.matches(".entry ").count(), 3);
+    assert_eq!(ptx.matches(".entry ").count(), 4);
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     write(package.join("Cargo.toml"), &replaced(&manifest, "features = [\"std\"]", "features = [\"cuda\"]"));
     let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
@@ -178,6 +209,14 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     let mut sums = GpuBuffer::from_slice(Device::new(&backend, 0), &[1; 500])?;
     stream.run(particles::SUM, (&none, [2, 3, 4], &mut sums))?;
     println!(\"{:?}\", sums.to_vec()?.iter().sum::<u64>());
+    for (exits, count) in [([99.0, 99.0], 40), ([40.0, 41.0], 1), ([64.0, 96.0], 1)] {
+        let mut block = Channel::builder(particles::SHARES).warps(3).open(&backend, 0)?;
+        for _ in 0..count {
+            let _ = block.try_send(Particle { position: [1.0, 2.0, 3.0], velocity: [0.0, exits[0], exits[1]] });
+        }
+        let answers: Vec<_> = block.iter().take(count).map(|answer| answer.position).collect();
+        println!(\"{}, {:?}, {:?}\", answers.len(), answers.iter().all(|answer| *answer == answers[0]).then(|| answers.first()), block.close().map(|end| end.control.processed).map_err(|error| error.to_string()));
+    }
     println!(\"{}\", stream.run(FALL, (&mut particles, 1e6)).unwrap_err());
     std::process::exit(0) // the context has failed";
     write(package.join("src/main.rs"), &replaced(&main, "\n    Ok(())", two));
@@ -186,11 +225,16 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
         command(&package, &["run", "--quiet"]).env("LD_LIBRARY_PATH", driver).env("RINGMEM_DOUBLE_KERNELS", "ptx").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    let [fallen, first, panicked, second, sums, trapped] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    let [fallen, first, panicked, second, sums, whole, lane, warp, trapped] = said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said}")
+    };
     assert_eq!((fallen, first, sums), (FALLEN, STEPPED, "7500"));
     assert!(trapped.contains("CUDA_ERROR_LAUNCH_FAILED"), "{trapped}");
     assert!(panicked.contains("Faulted") && panicked.ends_with(": a panic (1 fault)"), "{panicked}");
     assert_eq!(second, "[1.0, 1.0, 1.0]");
+    // The sum of 1 to 96, lane 0's value, and one of three votes.
+    assert_eq!(whole, "40, Some(Some([4656.0, 7.0, 1.0])), Ok(40)");
+    assert!([lane, warp].iter().all(|said| said.starts_with("0, Some(None), Err(") && said.contains(": a panic (")), "{lane}\n{warp}");
     let stderr = text(&output.stderr);
     let mut faults = stderr.lines().filter(|line| line.contains("PTX line"));
     assert!(faults.clone().count() > 0 && faults.all(|line| line.contains("kernel `fall`") && line.contains("trap")), "{stderr}");

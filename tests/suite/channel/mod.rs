@@ -13,6 +13,7 @@ mod messages;
 mod refusals;
 mod typed;
 mod waits;
+mod warps;
 
 use std::sync::Arc;
 use std::thread;
