@@ -102,8 +102,16 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let once = once_per_crate();
     let table = messages.table(&path, &hosts);
     let signatures = list.iter().zip(&conditions).filter_map(|(kernel, condition)| {
-        let Form::Elements { parameters, .. } = &kernel.form else { return None };
         let (only_if, text) = (only_if(condition), unraw(&kernel.name));
+        let Form::Elements { parameters, .. } = &kernel.form else {
+            // Of several warps. Numbers that are no role of a parameter.
+            let kind: u64 = match kernel.form.rings()? {
+                Rings::Grouped => 16,
+                Rings::Block => 17,
+                Rings::Indexed | Rings::Flagged => return None,
+            };
+            return Some(quote!(#only_if (#text, &[(#kind, 0)])));
+        };
         let typed = parameters.iter().map(|parameter| {
             let (role, place) = (parameter.role as u64, elements.index_of(&path, &parameter.ty));
             let ty = place.map_or(quote!(0), |place| quote!(__RINGMEM_ELEMENTS[#place].hash));
@@ -285,6 +293,15 @@ fn is_same(a: &Type, b: &Type) -> bool {
 }
 
 impl Form {
+    /// Those of a kernel whose entry the macro writes.
+    fn rings(&self) -> Option<Rings> {
+        match self {
+            Self::Each { rings, .. } | Self::Handler { rings, .. } => Some(*rings),
+            Self::Actor { .. } => Some(Rings::Indexed),
+            Self::Launched { .. } | Self::Grid { .. } | Self::Elements { .. } => None,
+        }
+    }
+
     fn messages(&self) -> Vec<&Type> {
         match self {
             Self::Each { input: (_, input), output: (_, output), .. }
@@ -409,8 +426,9 @@ impl Kernel {
         let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
         let value = quote!(<#untyped>::new(#text));
 
-        let is_warp = !matches!(form, Form::Each { rings: Rings::Block, .. } | Form::Handler { rings: Rings::Block, .. });
-        let lanes_of_device = if is_warp { quote!(&#path::device::Warp) } else { quote!(&unsafe { #path::device::Block::new() }) };
+        let is_warp = form.rings() != Some(Rings::Block);
+        let lanes_of_device =
+            if is_warp { quote!(&unsafe { #path::device::Warp::new() }) } else { quote!(&unsafe { #path::device::Block::new() }) };
 
         let (mut items, link) = (once, format!("The kernel [`{text}`](fn@{name})."));
         let (documented, constant_type, constant_value) = match form {

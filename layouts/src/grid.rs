@@ -173,11 +173,11 @@ pub const fn words_of<T>() -> usize {
     size_of::<T>().div_ceil(8)
 }
 
-/// The name of a kernel, and for each parameter its role and the hash of its type.
+/// The name of a kernel, and for each parameter its role and the hash of its type; for a persistent kernel of several warps, a number of its kind and 0.
 #[doc(hidden)]
 pub type Signature = (&'static str, &'static [(u64, u64)]);
 
-/// Adds the parameters of kernels to the hash: PTX whose kernels have others is refused.
+/// Adds kernels to the hash: PTX whose kernels have other parameters or are of another kind is refused.
 #[doc(hidden)]
 #[must_use]
 pub const fn with_kernels(abi: Abi, kernels: &[Signature]) -> Abi {

@@ -495,3 +495,43 @@ fn the_abi_contains_each_layout_once() {
         ]
     );
 }
+
+/// The same kernel, with three kinds of groups.
+mod of_warps {
+    pub mod one {
+        use super::super::{Number, double, kernels};
+
+        kernels! {
+            pub persistent fn same(now: &Number, then: &mut Number) {
+                double(now, then);
+            }
+        }
+    }
+
+    pub mod groups {
+        use super::super::{Number, double, kernels};
+
+        kernels! {
+            pub grouped fn same(now: &Number, then: &mut Number) {
+                double(now, then);
+            }
+        }
+    }
+
+    pub mod block {
+        use super::super::{Number, double, kernels};
+
+        kernels! {
+            pub block fn same(now: &Number, then: &mut Number) {
+                double(now, then);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_abi_has_the_kinds_of_kernels_of_several_warps() {
+    let [one, groups, block] = [of_warps::one::ABI, of_warps::groups::ABI, of_warps::block::ABI];
+    assert_eq!((one.layouts, one.layouts), (groups.layouts, block.layouts));
+    assert!(one.hash != groups.hash && one.hash != block.hash && groups.hash != block.hash, "PTX of one is refused for another");
+}
