@@ -103,9 +103,21 @@ pub fn thread() -> [u32; 2] {
 }
 
 /// The 32 lanes of a warp.
-pub struct Warp;
+pub struct Warp(());
 
-// SAFETY: a block is one warp, whose lanes `%laneid` numbers; `bar.warp.sync` waits for all of them and orders their accesses.
+impl Warp {
+    /// # Safety
+    ///
+    /// For [`Lanes`]: the block is one warp, and its kernel creates the value, as its only one.
+    #[inline(always)]
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+// SAFETY: `%laneid` numbers the lanes of a warp; `bar.warp.sync` waits for all of them and orders their accesses. They are all that execute the kernel together,
+// by the promise of `new`.
 unsafe impl Lanes for Warp {
     #[inline(always)]
     fn width(&self) -> u32 {
@@ -446,7 +458,7 @@ mod rust_cuda {
         pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
             // SAFETY: the launcher promises what `persistent` requires of every launch, and launches one warp per block.
-            unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
+            unsafe { persistent(&Device, &Warp::new(), &launch, &mut echo::Handle::<true>) }
         }
 
         /// The kernel `histogram`.
@@ -458,7 +470,7 @@ mod rust_cuda {
         pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
             // SAFETY: the launcher promises what `histogram` requires of every launch, and launches one warp per block.
-            unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
+            unsafe { histogram::histogram(&Device, &Warp::new(), &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
         }
     }
 }

@@ -24,7 +24,7 @@ pub unsafe trait Lanes {
     fn groups(&self) -> u64;
     /// Returns lane 0's value in every lane; orders no memory access. After the end of lane 0 the value is unspecified, or a panic.
     fn broadcast(&self, value: u64) -> u64;
-    /// Returns the wrapping sum over all lanes.
+    /// Returns the wrapping sum over all lanes; unspecified if one has exited.
     fn sum(&self, value: u64) -> u64;
     /// Waits for all lanes; makes their earlier writes visible.
     fn barrier(&self);

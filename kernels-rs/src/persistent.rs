@@ -17,7 +17,7 @@
 //!    groups, and times its own. The others take messages until group 0 lets them leave.
 //! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round of an active kernel with a free slot. The round is dry if there was no
 //!    message and it sends none.
-//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. Each round has four, and a batch one more.
+//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round has four, and a batch one more. Own messages, refusals and the idle limit add one or two.
 //! 10. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
@@ -55,7 +55,7 @@ pub trait Handler<M: Machine, L: Lanes> {
     /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
     const ACCOUNTS: bool = true;
     /// Whether it decides how many messages it [sends](Batch::send), instead of one for each message of the host. While the kernel is active and slots are
-    /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For [`persistent`] only.
+    /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For a `persistent fn` or a `block fn` only.
     const INITIATES: bool = false;
 
     /// Answers every message of a batch. Returns the number refused by this lane.
@@ -186,7 +186,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     const {
         assert!(
             R::IS_FREE || !H::INITIATES,
-            "a handler with `INITIATES` is that of a `persistent fn`: in other rings, each message has one answer"
+            "a handler with `INITIATES` is that of a `persistent fn` or a `block fn`: in other rings, each message has one answer"
         )
     };
     let number = if R::Member::IS_SHARED { 0 } else { lanes.group() };

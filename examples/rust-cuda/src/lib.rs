@@ -39,7 +39,7 @@ mod kernels {
         let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
         let step = |message: &Numbers, answer: &mut Numbers| answer.values = message.values.map(|value| 2.0 * value);
         // SAFETY: `Channel` or the caller of `Stream::launch` keeps the rings and the telemetry alive, as their only host side, until this
-        // returns.
-        unsafe { persistent(&Device, &Warp, &launch, &mut Each::new(step)) }
+        // returns; a block is one warp.
+        unsafe { persistent(&Device, &Warp::new(), &launch, &mut Each::new(step)) }
     }
 }

@@ -20,6 +20,9 @@ use crate::{Lanes, WarpLanes};
 // For the meetings with even numbers and for those with odd ones: a word for each warp's answer, and one for its value.
 global_asm!(".shared .align 8 .b64 ringmem_meetings[128];");
 
+/// Each of the block's warps by itself.
+const WARP: Warp = Warp(());
+
 const SET: u32 = 64 * 8;
 /// The place of the values in a set.
 const VALUES: u32 = 32 * 8;
@@ -52,7 +55,7 @@ impl Block {
             unsafe { Self::store(words + warp * 8, 0) };
         }
         // Before a lane of this warp answers.
-        Warp.barrier();
+        WARP.barrier();
         block
     }
 
@@ -72,7 +75,7 @@ impl Block {
     /// The address is that of a word of `ringmem_meetings`.
     #[inline(always)]
     unsafe fn store(word: u32, value: u64) {
-        // SAFETY: the caller promises a live word. Relaxed: lanes of one warp store the same value at once.
+        // SAFETY: the caller promises a live word. Relaxed: lanes of one warp store at once.
         unsafe { asm!("st.relaxed.cta.shared.u64 [{}], {};", in(reg32) word, in(reg64) value, options(nostack)) };
     }
 
@@ -97,15 +100,15 @@ unsafe impl Lanes for Block {
     }
     #[inline(always)]
     fn lane(&self) -> u32 {
-        32 * self.warp + Warp.lane()
+        32 * self.warp + WARP.lane()
     }
     #[inline(always)]
     fn group(&self) -> u64 {
-        Warp.group()
+        WARP.group()
     }
     #[inline(always)]
     fn groups(&self) -> u64 {
-        Warp.groups()
+        WARP.groups()
     }
     #[inline(always)]
     fn broadcast(&self, value: u64) -> u64 {
@@ -121,41 +124,42 @@ unsafe impl Lanes for Block {
     #[inline(always)]
     fn sum(&self, value: u64) -> u64 {
         let (_, words) = self.meet();
-        let of_warp = Warp.sum(value);
+        let of_warp = WARP.sum(value);
         // SAFETY: `warp` is below 32, by the promise of `new`.
         unsafe { Self::store(words + VALUES + self.warp * 8, of_warp) };
         self.barrier();
-        let lane = Warp.lane();
+        let lane = WARP.lane();
         // SAFETY: a lane is below 32.
-        Warp.sum(if lane < self.warps { unsafe { Self::load(words + VALUES + lane * 8) } } else { 0 })
+        WARP.sum(if lane < self.warps { unsafe { Self::load(words + VALUES + lane * 8) } } else { 0 })
     }
     #[inline(always)]
     fn barrier(&self) {
-        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`.
+        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`. Since sm_70 this barrier counts threads, not warps: it waits for all
+        // that have not exited, also where the lanes of a warp arrive one after the other.
         unsafe { nvptx::_syncthreads() };
     }
     #[inline(always)]
     fn barrier_and(&self, answer: bool) -> bool {
         let (number, words) = self.meet();
         let yes = u64::from(number) << 1 | 1;
-        let all = Warp.ballot(answer) == ALL;
+        let all = WARP.ballot(answer) == ALL;
         // SAFETY: `warp` is below 32, by the promise of `new`.
         unsafe { Self::store(words + self.warp * 8, if all { yes } else { 0 }) };
         self.barrier();
-        let lane = Warp.lane();
+        let lane = WARP.lane();
         // SAFETY: a lane is below 32.
-        Warp.ballot(lane >= self.warps || unsafe { Self::load(words + lane * 8) } == yes) == ALL
+        WARP.ballot(lane >= self.warps || unsafe { Self::load(words + lane * 8) } == yes) == ALL
     }
     #[inline(always)]
     fn pause(&self, times: u32) {
-        Warp.pause(times);
+        WARP.pause(times);
     }
     #[inline(always)]
     fn now_ns(&self) -> u64 {
-        Warp.now_ns()
+        WARP.now_ns()
     }
     #[inline(always)]
     fn remember(&self, control: u64, epoch: u32, groups: u64) {
-        Warp.remember(control, epoch, groups);
+        WARP.remember(control, epoch, groups);
     }
 }
