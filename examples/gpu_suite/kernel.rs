@@ -59,6 +59,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         let builder = Channel::builder(ECHO_BLOCK).warps(warps).batch(256);
         report.fact(format!("one channel answered by a block of {warps} warps"), || together(backend, builder, scale.messages / 2));
     }
+    report.fact("a block of several warps beside many groups", || allocating(beside_groups));
     report.fact("reports without a message for each", || reports(backend, scale.messages));
     report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("many groups of one launch", || groups(backend));
@@ -138,6 +139,26 @@ fn together(backend: &Arc<CudaBackend>, builder: Builder<Echo, Echo>, messages: 
     let rate = messages as f64 / begun.elapsed().as_secs_f64() / 1e6;
     ended(channel, messages)?;
     Ok(format!("{messages} messages, each once, whole and in order: {rate:.3} M msg/s"))
+}
+
+/// A multiprocessor that runs blocks keeps its division into cache and shared memory, of which only the block of several warps needs some.
+fn beside_groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    let most = match Channel::builder(ECHO_GROUPED).groups(u32::MAX).open(backend, 0) {
+        Err(Error::Size { most, .. }) => most,
+        opened => return Err(format!("{:?}, with too many groups", opened.map(drop)).into()),
+    };
+    let groups = (most / 2).min(160) as u32;
+    let builders = || [Channel::builder(ECHO_GROUPED).groups(groups), Channel::builder(ECHO_BLOCK).warps(4)];
+    let reversed = || builders().into_iter().rev().collect::<Vec<_>>();
+    for builders in [Vec::from(builders()), reversed()] {
+        let opened = builders.into_iter().map(|builder| builder.idle(IDLE).open(backend, 0));
+        let mut channels = opened.collect::<Result<Vec<_>, _>>()?;
+        for channel in &mut channels {
+            exchange(channel, 0, 100)?;
+        }
+        channels.into_iter().try_for_each(|channel| ended(channel, 100))?;
+    }
+    Ok(format!("{groups} groups, in either order"))
 }
 
 fn reports(backend: &Arc<CudaBackend>, count: u64) -> Result<String, Failure> {

@@ -164,7 +164,7 @@ pub trait KernelHost: Sync {
         1
     }
     /// Waits until every lane of the group has called this or ended, and passes the number of each lane and its value to `each`, in order; `None` for those that
-    /// have ended. What a lane wrote before its call, or its end, is visible to all afterwards.
+    /// have ended. `each` must not call a method of the host: the other lanes may be locked out meanwhile. What a lane wrote before its call, or its end, is visible to all afterwards.
     fn all_gather(&self, value: u64, each: &mut dyn FnMut(u32, Option<u64>)) {
         each(0, Some(value));
     }

@@ -269,7 +269,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
+    /// The promise of [`Stream::launch`](crate::stream::Stream::launch). The kernel is declared for as many groups and warps: [`Launch::warps`].
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
     /// Drops a value after its uses; with a freed block `beyond`, also after [its memory is free](Self::is_deferred). The drop must

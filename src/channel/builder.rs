@@ -94,8 +94,9 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     ///
     /// The lanes of all warps divide each batch among them: a [`batch`](Self::batch) should have a message for each, 32 a warp. One lane polls the ring and
     /// publishes the answers. This shortens the time of long batches, whose messages take long, on one multiprocessor; each batch waits at five barriers
-    /// of the block. [`groups`](Self::groups) use several multiprocessors. `open` returns [`Error::Size`] with the number of warps that the kernel's registers allow:
-    /// 12 for the one below on an H100, by its assembler's figures.
+    /// of the block. [`groups`](Self::groups) use several multiprocessors. `open` returns [`Error::Size`] with the number of warps that the kernel's registers
+    /// allow: 12 for the one below on an H100, by its assembler's figures. On a simulated device one thread acts as all lanes, unless each is a
+    /// [thread](crate::backend::host::Builder::thread_per_lane).
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;

@@ -221,18 +221,18 @@ unsafe impl Backend for HostBackend {
             let entries = self.inner.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = *entry(entries, name, arguments.len())?;
             let most = self.inner.resident_groups;
-            let groups = match elements {
+            let (groups, warps) = match elements {
                 Some(elements) => {
                     elements.check()?;
-                    host_groups(elements.count).min(most)
+                    (host_groups(elements.count).min(most), 1)
                 }
                 None => {
                     launch.check_warps()?;
-                    groups
+                    (groups, warps)
                 }
             };
-            // Each lane is a thread: `most` is a number of warps.
-            let each = if self.inner.thread_per_lane && elements.is_none() { warps } else { 1 };
+            // If each lane is a thread, `most` is a number of warps. A launch over elements has no lanes.
+            let each = if self.inner.thread_per_lane { warps } else { 1 };
             let asked = u64::from(groups) * u64::from(each);
             if asked == 0 || asked > most.into() {
                 let what = if each > 1 { "warps of all groups" } else { "number of groups" };
