@@ -7,7 +7,7 @@ use ringmem::backend::cuda::CudaBackend;
 use ringmem::channel::Channel;
 use ringmem::memory::{Buffer, Device, GpuBuffer};
 use ringmem::stream::Stream;
-use ringmem_kernels::echo::Echo;
+use ringmem_kernels::echo::{ECHO_BLOCK, ECHO_GROUPED, Echo};
 use ringmem_kernels::grid::{SAXPY, SMOOTH};
 use ringmem_kernels::{ECHO, Index, saxpy, smooth};
 
@@ -59,6 +59,27 @@ alone! {
         assert_eq!(channel.recv().expect("an answer"), message);
         channel.close().expect("it ends");
         assert_eq!(y.to_vec().expect("a copy"), vec![3.0; 4000]);
+    }
+
+    fn a_kernel_over_buffers_takes_smaller_blocks_beside_persistent_ones() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (x, mut y) = (buffer(&backend, &[1.0; 40_000]), buffer(&backend, &[1.0; 40_000]));
+        stream.run(SAXPY, (&x, &mut y, 1.0)).expect("the image is loaded");
+        // Seven eighths of each multiprocessor.
+        let groups = Channel::builder(ECHO_GROUPED).groups(56).open(&backend, 0).expect("a channel");
+        stream.run(SAXPY, (&x, &mut y, 1.0)).expect("in blocks of 128 threads");
+        stream.run(SAXPY.threads(96), (&x, &mut y, 1.0)).expect("a tenth");
+        let refused = stream.run(SAXPY.threads(160), (&x, &mut y, 1.0)).expect_err("a sixth");
+        assert!(matches!(refused, Error::Residency { asked: 1, free: 0, most: 24, resident: 56 }), "{refused}");
+        // An eighth each.
+        let last = Channel::builder(ECHO_BLOCK).warps(2).open(&backend, 0).expect("one is left on each");
+        stream.run(SAXPY, (&x, &mut y, 1.0)).expect("on another multiprocessor");
+        let others = [(); 3].map(|()| Channel::builder(ECHO_BLOCK).warps(2).open(&backend, 0).expect("one is left on three"));
+        let refused = stream.run(SAXPY, (&x, &mut y, 1.0)).expect_err("none is left");
+        assert!(matches!(refused, Error::Residency { asked: 1, free: 0, most: 64, resident: 60 }), "{refused}");
+        drop((groups, last, others));
+        assert_eq!(y.to_vec().expect("a copy"), vec![5.0; 40_000]);
     }
 
     fn a_failed_launch_returns_the_buffers() {

@@ -32,7 +32,7 @@
 //! | launch | blocks of | number of blocks | beside persistent kernels |
 //! |---|---|---|---|
 //! | of groups | one warp, or as many as the caller says: 32 threads by so many | the caller's | all must fit at once: they may wait for each other |
-//! | over elements ([`Elements`]) | several warps | as many as run at once, at most one thread an element | one must fit: they wait for nothing, and follow each other |
+//! | over elements ([`Elements`]) | several warps | as many as run at once, at most one thread an element | one must fit: they wait for nothing, and follow each other. Without a size from the caller, blocks are halved until one fits |
 //!
 //! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, blocks are
 //! halved until there are as many as multiprocessors, or until they have 64 threads.
@@ -139,21 +139,25 @@ struct Shape {
     /// Of a block, in two dimensions.
     threads: [u32; 2],
     fit: Fit,
-    /// Blocks that must fit at once: all, if they may wait for each other.
-    together: u32,
 }
 
 impl Kernel {
     /// See "Blocks and threads" above. The context is current.
     fn shape(&self, launch: &Launch<'_>, device: &Device) -> Result<Shape> {
         let Launch { groups, warps, .. } = *launch;
-        let Some(elements) = &launch.elements else {
-            let fit = if warps == 1 { self.fit } else { self.fit_of(launch, device)? };
-            fit.check(groups)?;
-            return Ok(Shape { blocks: groups, threads: [WARP, warps], fit, together: groups });
-        };
-        elements.check()?;
-        let (most, fit) = self.largest;
+        if let Some(elements) = &launch.elements {
+            elements.check()?;
+            let (most, fit) = self.largest;
+            return Ok(Self::over(elements, most, fit));
+        }
+        launch.check_warps()?;
+        let fit = if warps == 1 { self.fit } else { self.fit_of(WARP * warps, WARP, "warps of a group of this kernel", device)? };
+        fit.check(groups)?;
+        Ok(Shape { blocks: groups, threads: [WARP, warps], fit })
+    }
+
+    /// The shape of a launch over elements, with `most` threads in a block unless the caller has chosen.
+    fn over(elements: &Elements<'_>, most: u32, fit: Fit) -> Shape {
         let mut threads = if elements.threads > 0 { elements.threads } else { most };
         while elements.threads == 0
             && threads.is_multiple_of(2 * WARP)
@@ -166,20 +170,18 @@ impl Kernel {
         let blocks = if elements.blocks > 0 { elements.blocks } else { wanted.clamp(1, fit.max_groups().max(1)) };
         // The device numbers its threads with 32 bits.
         let blocks = blocks.min(MOST_THREADS / threads.max(1));
-        // These blocks do not wait for each other.
-        Ok(Shape { blocks, threads: [threads, 1], fit, together: 1 })
+        Shape { blocks, threads: [threads, 1], fit }
     }
 
-    /// What fits of groups of several warps.
-    fn fit_of(&self, launch: &Launch<'_>, device: &Device) -> Result<Fit> {
-        launch.check_warps()?;
-        let per_processor = blocks_of(device.calls, self.function.0, WARP * launch.warps)?;
+    /// What fits of blocks of so many threads. The error counts in units of so many threads.
+    fn fit_of(&self, threads: u32, unit: u32, what: &'static str, device: &Device) -> Result<Fit> {
+        let per_processor = blocks_of(device.calls, self.function.0, threads)?;
         if per_processor == 0 {
-            let mut threads = 0;
+            let mut most = 0;
             // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
-            unsafe { device.calls.cuFuncGetAttribute(&raw mut threads, MOST_THREADS_OF_BLOCK, self.function.0) }?;
-            let most = u64::try_from(threads).unwrap_or(0) / u64::from(WARP);
-            return Err(Error::Size { what: "warps of a group of this kernel", asked: launch.warps.into(), least: 1, most });
+            unsafe { device.calls.cuFuncGetAttribute(&raw mut most, MOST_THREADS_OF_BLOCK, self.function.0) }?;
+            let most = u64::try_from(most).unwrap_or(0) / u64::from(unit);
+            return Err(Error::Size { what, asked: (threads / unit).into(), least: 1, most });
         }
         Ok(Fit { per_processor, ..self.fit })
     }
@@ -222,13 +224,13 @@ impl Inner {
         let queue = self.stream(on)?;
         let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
         let bound = queue.device.bind()?;
-        let Shape { blocks, threads: [columns, rows], fit, together } = kernel.shape(launch, &queue.device)?;
+        let mut shape = kernel.shape(launch, &queue.device)?;
         let (mut occupancy, mut reason, mut launching) = (None, None, None);
         let state = match if stays { None } else { self.launching.try_fast(&queue) } {
             Some(state) => state,
             None => {
                 let mut others = queue.device.occupancy.lock();
-                self.fits(&mut others, fit, together, on)?;
+                shape = self.find_place(shape, &kernel, launch, &mut others, &queue.device, on)?;
                 if kernel.local_bytes > queue.device.local_bytes.load(Relaxed) && !others.is_empty() {
                     return Err(Error::Busy {
                         what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before the persistent kernel",
@@ -242,6 +244,7 @@ impl Inner {
                 queue.state()
             }
         };
+        let Shape { blocks, threads: [columns, rows], fit } = shape;
         let number = queue.push_bound(&bound, state, None, Length::Kernel, None, |op| {
             let (mut few, mut many) = ([ptr::null_mut::<c_void>(); INLINE_ARGUMENTS], Vec::new());
             let places = if arguments.len() > INLINE_ARGUMENTS {
@@ -532,22 +535,45 @@ impl Inner {
 }
 
 impl Inner {
-    /// Removes complete kernels, then fails if the blocks do not fit next to the others. Kernels of one stream run in sequence.
-    fn fits(&self, occupancy: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
+    /// Removes complete kernels, then fails if the blocks do not fit next to the others. Blocks over elements become smaller until one fits.
+    fn find_place(
+        &self,
+        shape: Shape,
+        kernel: &Kernel,
+        launch: &Launch<'_>,
+        occupancy: &mut Vec<Resident>,
+        device: &Device,
+        on: StreamId,
+    ) -> Result<Shape> {
         let before = occupancy.len();
         occupancy.retain(|resident| !self.is_complete(resident.ticket));
         self.launching.remove_reasons(before - occupancy.len());
         if occupancy.is_empty() {
-            return Ok(());
+            return Ok(shape);
         }
-        let mut others: Vec<_> = occupancy.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
-        others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
-        others.dedup_by_key(|other| other.ticket.stream);
-        let free = fit.free_groups(&others);
-        if groups > free {
-            let resident = others.iter().map(|other| u64::from(other.groups)).sum();
-            return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.max_groups().into(), resident });
+        let Some(elements) = &launch.elements else { return fits(occupancy, shape.fit, shape.blocks, on).and(Ok(shape)) };
+        let mut threads = shape.threads[0];
+        loop {
+            let fit = kernel.fit_of(threads, 1, "threads of a block of this kernel", device)?;
+            let is_last = elements.threads > 0 || threads < 2 * Elements::LEAST_THREADS || !threads.is_multiple_of(2 * WARP);
+            // These blocks do not wait for each other.
+            match fits(occupancy, fit, 1, on) {
+                Err(_) if !is_last => threads /= 2,
+                fits => return fits.and(Ok(Kernel::over(elements, threads, fit))),
+            }
         }
-        Ok(())
     }
+}
+
+/// Fails if the blocks do not fit next to the others. Kernels of one stream run in sequence.
+fn fits(occupancy: &[Resident], fit: Fit, groups: u32, on: StreamId) -> Result<()> {
+    let mut others: Vec<_> = occupancy.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
+    others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
+    others.dedup_by_key(|other| other.ticket.stream);
+    let free = fit.free_groups(&others);
+    if groups > free {
+        let resident = others.iter().map(|other| u64::from(other.groups)).sum();
+        return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.max_groups().into(), resident });
+    }
+    Ok(())
 }

@@ -20,15 +20,15 @@ const TABLE: &[(i32, i32)] = &[
     (16, MULTIPROCESSORS as i32), // MULTIPROCESSOR_COUNT
     (17, 0),                      // KERNEL_EXEC_TIMEOUT
     (CAN_MAP_HOST_MEMORY, 1),
-    (31, 1),                       // CONCURRENT_KERNELS
-    (36, 1_000_000),               // MEMORY_CLOCK_RATE, kHz
-    (37, 64),                      // GLOBAL_MEMORY_BUS_WIDTH, bits
-    (39, BLOCKS_EACH as i32 * 32), // MAX_THREADS_PER_MULTIPROCESSOR
-    (40, 2),                       // ASYNC_ENGINE_COUNT
-    (41, 1),                       // UNIFIED_ADDRESSING
-    (75, 9),                       // COMPUTE_CAPABILITY_MAJOR
-    (76, 0),                       // COMPUTE_CAPABILITY_MINOR
-    (78, 1),                       // STREAM_PRIORITIES_SUPPORTED
+    (31, 1),         // CONCURRENT_KERNELS
+    (36, 1_000_000), // MEMORY_CLOCK_RATE, kHz
+    (37, 64),        // GLOBAL_MEMORY_BUS_WIDTH, bits
+    (39, 1024),      // MAX_THREADS_PER_MULTIPROCESSOR
+    (40, 2),         // ASYNC_ENGINE_COUNT
+    (41, 1),         // UNIFIED_ADDRESSING
+    (75, 9),         // COMPUTE_CAPABILITY_MAJOR
+    (76, 0),         // COMPUTE_CAPABILITY_MINOR
+    (78, 1),         // STREAM_PRIORITIES_SUPPORTED
     (MANAGED_MEMORY, 1),
     (86, 0), // HOST_NATIVE_ATOMIC_SUPPORTED
     (CONCURRENT_MANAGED_ACCESS, 1),

@@ -68,6 +68,8 @@ pub struct Kernel {
     pub program: Program,
     pub device: u32,
     pub local: u64,
+    /// Of a block: as the registers of a kernel allow.
+    pub most_threads: u32,
     loaded: AtomicBool,
 }
 
@@ -97,7 +99,9 @@ impl Module {
         let kernel = |program: Program| {
             let stated = driver.settings.local.iter().find(|(kernel, _)| kernel == program.name()).map_or(0, |(_, bytes)| *bytes);
             let local = stated.max(program.local());
-            Arc::new(Kernel { program, device: device.ordinal, local, loaded: AtomicBool::new(driver.settings.eager) })
+            let is_elementwise = outline.entries.iter().any(|entry| entry.name == program.name() && entry.is_elementwise);
+            let most_threads = if is_elementwise { 1024 } else { 512 };
+            Arc::new(Kernel { program, device: device.ordinal, local, most_threads, loaded: AtomicBool::new(driver.settings.eager) })
         };
         if let Some(image) = image {
             for (name, parameters) in image.entries() {

@@ -6,14 +6,11 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::jit::{ERROR_LOG, INFO_LOG, Log};
 use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
-use crate::module::{ABI_SYMBOL, Module};
+use crate::module::{ABI_SYMBOL, Kernel, Module};
 use crate::operation::Operation;
 
 const MOST_THREADS: i32 = 0;
 const LOCAL_SIZE: i32 = 3;
-
-/// Of a block of several rows, as of a kernel with many registers: so many fit on a multiprocessor.
-const MOST_THREADS_OF_BLOCK: i32 = (BLOCKS_EACH as u32 * WARP) as i32;
 
 const WARP: u32 = 32;
 
@@ -62,6 +59,11 @@ unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &
     unsafe { give(module, driver.modules.insert(loaded)) }
 }
 
+/// Returns how many blocks of so many threads fit on a multiprocessor, which has the registers for one of the most threads.
+fn blocks_each(kernel: &Kernel, threads: u32) -> u32 {
+    (kernel.most_threads / (threads.div_ceil(WARP) * WARP)).min(BLOCKS_EACH as u32)
+}
+
 struct Shape {
     grid: [u32; 3],
     block: [u32; 3],
@@ -81,7 +83,7 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     if groups == 0 || !(1..=1024).contains(&x.saturating_mul(y)) || !function.program.takes_threads(threads) {
         return Err(Code::INVALID_VALUE);
     }
-    if y > 1 && x * y > MOST_THREADS_OF_BLOCK.cast_unsigned() {
+    if x * y > function.most_threads {
         return Err(Code::LAUNCH_OUT_OF_RESOURCES);
     }
     // SAFETY: the caller promises what `arguments` requires of the parameters: one pointer per parameter of the kernel.
@@ -167,7 +169,7 @@ calls! {
         let function = driver.functions.find(function)?;
         let known = match attribute {
             LOCAL_SIZE => i32::try_from(function.local).unwrap_or(i32::MAX),
-            MOST_THREADS => MOST_THREADS_OF_BLOCK,
+            MOST_THREADS => function.most_threads.cast_signed(),
             _ => return Err(Code::INVALID_VALUE),
         };
         // SAFETY: the driver's documentation obliges the caller to pass a `value` that is valid for a write; null is rejected.
@@ -175,13 +177,12 @@ calls! {
     }
 
     Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, block_size: i32, _shared: usize) |driver| {
-        driver.functions.find(function)?;
+        let function = driver.functions.find(function)?;
         if !(1..=1024).contains(&block_size) {
             return Err(Code::INVALID_VALUE);
         }
-        let warps = block_size.cast_unsigned().div_ceil(WARP);
         // SAFETY: the driver's documentation obliges the caller to pass `blocks` that are valid for a write; null is rejected.
-        unsafe { give(blocks, (BLOCKS_EACH as u32 / warps).cast_signed()) }
+        unsafe { give(blocks, blocks_each(&function, block_size.cast_unsigned()).cast_signed()) }
     }
 
     Context fn cuOccupancyMaxPotentialBlockSize(
@@ -192,15 +193,15 @@ calls! {
         _shared: usize,
         most: i32,
     ) |driver| {
-        driver.functions.find(function)?;
+        let function = driver.functions.find(function)?;
         if !shared_of.is_null() || !(0..=1024).contains(&most) {
             return Err(Code::INVALID_VALUE);
         }
-        let size = if most == 0 { 1024 } else { most.cast_unsigned() };
+        let size = function.most_threads.min(if most == 0 { 1024 } else { most.cast_unsigned() });
         // SAFETY: the driver's documentation obliges the caller to pass `threads` that are valid for a write; null is rejected.
         unsafe { give(threads, size.cast_signed()) }?;
         // SAFETY: as above, for `blocks`.
-        unsafe { give(blocks, (MULTIPROCESSORS as u32 * (BLOCKS_EACH as u32 / size.div_ceil(WARP)).max(1)).cast_signed()) }
+        unsafe { give(blocks, (MULTIPROCESSORS as u32 * blocks_each(&function, size)).cast_signed()) }
     }
 
     Context fn cuLaunchKernel(
