@@ -19,7 +19,7 @@
 //!
 //! [`Inner::require_slow_launches`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and
 //! later ones are slow. [`Inner::block_launches`] also holds `Launching::lock` for writing: until the guard is dropped, no thread queues a kernel. A reason ends
-//! when it is dropped; that of a persistent kernel lasts until [`Inner::fits`] finds the kernel complete.
+//! when it is dropped; that of a persistent kernel lasts until [`Inner::find_place`] finds the kernel complete.
 //!
 //! # Order of a launch
 //!
@@ -31,11 +31,11 @@
 //!
 //! | launch | blocks of | number of blocks | beside persistent kernels |
 //! |---|---|---|---|
-//! | of groups | one warp, or as many as the caller says: 32 threads by so many | the caller's | all must fit at once: they may wait for each other |
-//! | over elements ([`Elements`]) | several warps | as many as run at once, at most one thread an element | one must fit: they wait for nothing, and follow each other. Without a size from the caller, blocks are halved until one fits |
+//! | of groups | one warp, or as many as the caller says: 32 threads by so many, which the device code tells from those over elements by `%ntid.x` | the caller's | all must fit at once: they may wait for each other |
+//! | over elements ([`Elements`]) | several warps | as many as run at once on an idle device, at most one thread an element | one must fit: a block starts when another ends. Without a size from the caller, the threads of a block are halved until one fits |
 //!
-//! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, blocks are
-//! halved until there are as many as multiprocessors, or until they have 64 threads.
+//! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, the threads of
+//! a block are halved until there are as many blocks as multiprocessors, or until a block has 64 threads. `find_place` decides next to persistent kernels.
 
 use core::cell::Cell;
 use core::cmp::Reverse;
@@ -156,7 +156,7 @@ impl Kernel {
         Ok(Shape { blocks: groups, threads: [WARP, warps], fit })
     }
 
-    /// The shape of a launch over elements, with `most` threads in a block unless the caller has chosen.
+    /// The shape of a launch over elements, with `most` threads in a block unless the caller has chosen. `fit` is that of blocks of `most` threads.
     fn over(elements: &Elements<'_>, most: u32, fit: Fit) -> Shape {
         let mut threads = if elements.threads > 0 { elements.threads } else { most };
         while elements.threads == 0
@@ -167,7 +167,10 @@ impl Kernel {
             threads /= 2;
         }
         let wanted = u32::try_from(elements.count.div_ceil(threads.max(1).into())).unwrap_or(u32::MAX);
-        let blocks = if elements.blocks > 0 { elements.blocks } else { wanted.clamp(1, fit.max_groups().max(1)) };
+        // Smaller blocks than `most`: as many threads as of these. What does not run at once runs later.
+        let at_once = u64::from(fit.max_groups()) * u64::from(most) / u64::from(threads.max(1));
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX).max(1);
+        let blocks = if elements.blocks > 0 { elements.blocks } else { wanted.clamp(1, at_once) };
         // The device numbers its threads with 32 bits.
         let blocks = blocks.min(MOST_THREADS / threads.max(1));
         Shape { blocks, threads: [threads, 1], fit }
@@ -535,7 +538,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Removes complete kernels, then fails if the blocks do not fit next to the others. Blocks over elements become smaller until one fits.
+    /// Removes complete kernels, then fails if the blocks do not fit next to the others; nothing is queued then. Blocks over elements become smaller until one
+    /// fits; the error is that of the smallest.
     fn find_place(
         &self,
         shape: Shape,
@@ -576,4 +580,29 @@ fn fits(occupancy: &[Resident], fit: Fit, groups: u32, on: StreamId) -> Result<(
         return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.max_groups().into(), resident });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_filled_by_blocks_of_any_size() {
+        let fit = Fit { per_processor: 2, processors: 132 };
+        let shape = |count, threads, blocks| {
+            let Shape { blocks, threads: [threads, 1], .. } = Kernel::over(&Elements { count, threads, blocks, words: &[] }, 1024, fit)
+            else {
+                panic!("blocks of one row");
+            };
+            (threads, blocks)
+        };
+        for threads in [64, 96, 128, 1024] {
+            let (chosen, blocks) = shape(1 << 30, threads, 0);
+            assert_eq!((chosen, blocks), (threads, 132 * 2048 / threads), "as many threads at once as of the largest blocks");
+        }
+        assert_eq!(shape(1 << 30, 0, 0), (1024, 264));
+        assert_eq!(shape(100_000, 0, 0), (512, 196), "a block for each multiprocessor");
+        assert_eq!(shape(1000, 0, 0), (64, 16), "an element for each thread");
+        assert_eq!(shape(1000, 256, 7), (256, 7));
+    }
 }
