@@ -1,7 +1,7 @@
 //! The loop of a persistent kernel.
 //!
-//! 1. Every lane executes every line. In the loop, only lane 0 accesses shared words (in [paired](warp_rings::Paired) rings, each lane its own); the others hold
-//!    equal copies of the rings' state.
+//! 1. Every lane takes part in the same exchanges of the lanes, in the same order; between two of them, lane 0 does more. In the loop, only lane 0 accesses words
+//!    that the host shares (in [paired](warp_rings::Paired) rings, each lane its own); the others hold equal copies of the rings' state.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all`.
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
 //!    before the next round. Then, and with each timed batch, the heartbeat is stored.
@@ -17,8 +17,8 @@
 //!    groups, and times its own. The others take messages until group 0 lets them leave.
 //! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round of an active kernel with a free slot. The round is dry if there was no
 //!    message and it sends none.
-//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round has four, and a batch one more. Own messages, refusals and the idle limit add one or two.
-//! 10. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
+//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round that takes messages has four, and a batch one more. Own messages, refusals and the idle limit add one or two.
+//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
 
 mod batch;
 mod each;
@@ -478,7 +478,7 @@ where
                 let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, own, handler) };
                 // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
                 unsafe { self.rings.prepare(self.lanes, count) };
-                // Refusals are rare: one vote instead of a sum.
+                // Refusals are rare: one vote instead of a sum. It fails for a refusal or an exit; the next only for an exit, after which a sum is unspecified.
                 if !self.lanes.barrier_and(refused == 0) {
                     if !self.lanes.barrier_and(true) {
                         // A lane has panicked, and reported it.
@@ -626,7 +626,7 @@ where
         Ok(())
     }
 
-    /// Lane 0 only: counts the answered messages.
+    /// Counts the answered messages, on the leader; does nothing on other lanes.
     #[inline(always)]
     fn settle(&mut self, now_ns: u64) {
         let taken = self.rings.taken();
@@ -656,7 +656,7 @@ where
         self.recorder.publish(depth(self.rings.waiting()), depth(unread), now_ns);
     }
 
-    /// Lane 0 only: `None` leaves as commanded.
+    /// Reports the end, on the leader, and leaves shared rings, on lane 0 of each group; does nothing on other lanes. `None` leaves as commanded.
     #[inline(always)]
     fn leave(&mut self, fault: Option<Fault>) {
         let mut fault = fault;

@@ -23,7 +23,7 @@ use crate::{LayoutDescriptor, set_hash};
 pub struct Abi {
     /// The layouts, in any order.
     pub layouts: &'static [LayoutDescriptor],
-    /// The [`set_hash`] of the layouts; that of `kernels!` covers the parameters of kernels over buffers, too.
+    /// The [`set_hash`] of the layouts; that of `kernels!` covers the parameters of kernels over buffers, and which kernels are `grouped fn` or `block fn`, too.
     pub hash: u64,
 }
 

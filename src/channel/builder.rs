@@ -63,13 +63,13 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how many groups (warps, each on its own) answer messages at the same time, for a kernel that is declared as `grouped fn`; 1 by default.
+    /// Sets how many groups (blocks of one warp) answer messages at the same time, for a kernel that is declared as `grouped fn`; 1 by default.
     ///
     /// The groups share the two rings, so that answers still come in the order of their messages; a slow message holds up later ones. Each takes an equal part
     /// of the waiting messages, at least as many as a warp has lanes and at most a [`batch`](Self::batch), and polls the input ring itself while it is idle. A
     /// kernel's state is each group's own. Latencies in the [telemetry](Channel::telemetry) are those of group 0; its other figures, the counters and
-    /// [`restart`](Channel::restart) include all groups. All groups must be resident at once: `open` returns [`Error::Size`] or [`Error::Residency`] with the number
-    /// that fits.
+    /// [`restart`](Channel::restart) include all groups. All groups must be resident at once. `open` returns [`Error::Size`] with the number that fits an idle
+    /// device, [`Error::Residency`] with the number that fits now, or [`Error::Unsupported`] for another kind of kernel.
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;
@@ -93,9 +93,10 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     /// Sets of how many warps the kernel's block consists, from 1 to 32, for a kernel that is declared as `block fn`; 1 by default.
     ///
     /// The lanes of all warps divide each batch among them: a [`batch`](Self::batch) should have a message for each, 32 a warp. One lane polls the ring and
-    /// publishes the answers. This shortens the time of long batches, whose messages take long, on one multiprocessor; each batch waits at five barriers
+    /// publishes the answers. This shortens the time of large batches, whose messages take long, on one multiprocessor; each batch waits at five barriers
     /// of the block. [`groups`](Self::groups) use several multiprocessors. `open` returns [`Error::Size`] with the number of warps that the kernel's registers
-    /// allow: 12 for the one below on an H100, by its assembler's figures. On a simulated device one thread acts as all lanes, unless each is a
+    /// allow: 12 for the one below on an H100, from ptxas's count of registers. It returns [`Error::Residency`] if the block does not fit now, and
+    /// [`Error::Unsupported`] for another kind of kernel. On a simulated device one thread acts as all lanes, unless each is a
     /// [thread](crate::backend::host::Builder::thread_per_lane).
     ///
     /// ```

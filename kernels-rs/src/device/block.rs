@@ -3,8 +3,11 @@
 //! Warps meet at the block's barrier, and exchange values by words in shared memory: each warp stores in a word of its own before the barrier, and all load the
 //! words of all warps after it. Answers and values have different words.
 //!
-//! **Two sets of words** take turns. A word of meeting `n` is loaded before its lane comes to the barrier of meeting `n + 1`, and stored again for meeting `n + 2`,
-//! after that barrier. A plain barrier is no meeting, and changes nothing in this.
+//! A meeting is one exchange of a value, a sum or a vote. What the loop does with a failed vote is in `persistent.rs`.
+//!
+//! **Two sets of words** take turns. A lane loads the words of meeting `n` before it arrives at the barrier of meeting `n + 1`. They are stored again for meeting
+//! `n + 2`, after that barrier. With one set, a fast warp would overwrite a word that a slow warp has not loaded. A plain barrier is no meeting, and changes
+//! nothing in this.
 //!
 //! **An answer has the number of its meeting.** The barrier does not wait for a warp whose lanes have all exited, and the word of such a warp has an older number:
 //! it is a "no". A lane that exits alone makes its warp's vote a "no".
@@ -38,7 +41,7 @@ pub struct Block {
 impl Block {
     /// # Safety
     ///
-    /// The block has 32 threads in its first dimension, at most 32 in its second and one in its third. Each creates one value, as the kernel's only one, at the
+    /// The block has 32 threads in its first dimension, by which the panic handler knows it, at most 32 in its second and one in its third. Each creates one value, as the kernel's only one, at the
     /// start.
     #[inline(always)]
     #[must_use]
@@ -54,7 +57,7 @@ impl Block {
             // SAFETY: `warp` is below 32, as the caller promises.
             unsafe { Self::store(words + warp * 8, 0) };
         }
-        // Before a lane of this warp answers.
+        // Before a lane of this warp answers: another one could zero its answer. Other warps load these words after a barrier of the block.
         WARP.barrier();
         block
     }
@@ -135,7 +138,7 @@ unsafe impl Lanes for Block {
     #[inline(always)]
     fn barrier(&self) {
         // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`. Since sm_70 this barrier counts threads, not warps: it waits for all
-        // that have not exited, also where the lanes of a warp arrive one after the other.
+        // that have not exited, also where the lanes of a warp arrive one after the other (CUDA C++ Programming Guide, Independent Thread Scheduling).
         unsafe { nvptx::_syncthreads() };
     }
     #[inline(always)]

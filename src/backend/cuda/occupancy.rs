@@ -1,4 +1,4 @@
-//! [`Occupancy`]: the persistent kernels of a device, and whether another fits beside them.
+//! [`Occupancy`]: the persistent kernels of a device, and whether another fits beside them. `launch.rs` chooses the shape of a launch by it.
 //!
 //! All blocks of a persistent kernel must be resident at once, because they may wait for each other. `Occupancy` has a device's persistent kernels. Each block
 //! takes a share of a multiprocessor, by the driver's occupancy, and the model puts it on the least loaded one, as devices do. Of a stream only the largest

@@ -29,7 +29,7 @@ struct Lanes {
 struct Seat {
     /// The value of the present meeting.
     brought: Option<u64>,
-    /// That of the one before. The next cannot be over before each lane that waited for this one has returned, since it brings a value, or ends, after it.
+    /// That of the one before. The next meeting cannot end before each lane has returned from this one: a lane brings a value, or ends, after it.
     seen: Option<u64>,
     has_ended: bool,
 }
@@ -151,7 +151,8 @@ impl Assembly {
     }
 }
 
-/// Starts a thread for each number. They begin when the gate is set, and run nothing if it is false.
+/// Starts a thread for each number. They begin when the gate is set, and run nothing if it is false. After an error the caller sets it to false: the threads
+/// that have started wait for it.
 pub fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     numbers: Range<u64>,
