@@ -226,6 +226,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("st.b32 [%rd4], %r1;\n atom.dec.u32 %r8, [%rd4], %r2;\n ld.b32 %r9, [%rd4];", [0, 6, 0], 6),
     ("st.f32 [%rd4], %f1;\n atom.add.f32 %f8, [%rd4], %f1;\n ld.f32 %f9, [%rd4];", [F1, 0, 0], F2),
     ("st.shared.b32 [tile+4], %r1;\n ld.shared.b32 %r9, [tile+4];", [9, 0, 0], 9),
+    ("st.relaxed.cta.shared.u64 [tile+8], %rd1;\n ld.relaxed.cta.shared.u64 %rd9, [tile+8];", [1 << 40, 0, 0], 1 << 40),
     ("mov.u64 %rd8, tile;\n cvta.shared.u64 %rd8, %rd8;\n st.b32 [%rd8], %r1;\n ld.shared.b32 %r9, [tile];", [9, 0, 0], 9),
     ("st.local.b64 [own+8], %rd1;\n ld.local.b32 %r9, [own+8];", [9, 0, 0], 9),
     ("mov.u64 %rd8, own;\n cvta.local.u64 %rd8, %rd8;\n st.b64 [%rd8], %rd1;\n ld.local.b64 %rd9, [own];", [9, 0, 0], 9),
