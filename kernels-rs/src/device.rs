@@ -294,8 +294,8 @@ mod rustc {
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// In a persistent kernel, the other lanes notice the exit at the barrier after the batch, other groups the fault in their counters, and the host the state. A kernel over
-    /// buffers, whose blocks have several warps, has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
+    /// In a persistent kernel, the other lanes notice the exit at the barrier after the batch, other groups the fault in their counters, and the host the
+    /// state. A kernel over buffers, whose blocks have more than 32 threads in a row, has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let threads: u32;

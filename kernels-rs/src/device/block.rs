@@ -1,7 +1,7 @@
 //! [`Block`]: several warps as one group of lanes.
 //!
 //! Warps meet at the block's barrier, and exchange values by words in shared memory: each warp stores in a word of its own before the barrier, and all load the
-//! words of all warps after it. Answers and values have different words.
+//! words of all warps after it. Answers and values have different words: an old value could be taken for an answer.
 //!
 //! A meeting is one exchange of a value, a sum or a vote. What the loop does with a failed vote is in `persistent.rs`.
 //!
@@ -23,7 +23,7 @@ use crate::{Lanes, WarpLanes};
 // For the meetings with even numbers and for those with odd ones: a word for each warp's answer, and one for its value.
 global_asm!(".shared .align 8 .b64 ringmem_meetings[128];");
 
-/// Each of the block's warps by itself.
+/// For operations of one warp: these lanes alone do not execute the kernel.
 const WARP: Warp = Warp(());
 
 const SET: u32 = 64 * 8;
@@ -41,8 +41,8 @@ pub struct Block {
 impl Block {
     /// # Safety
     ///
-    /// The block has 32 threads in its first dimension, by which the panic handler knows it, at most 32 in its second and one in its third. Each creates one value, as the kernel's only one, at the
-    /// start.
+    /// The block has 32 threads in its first dimension, by which the panic handler knows it, at most 32 in its second and one in its third. Each thread creates
+    /// one value, as the kernel's only one, at the start.
     #[inline(always)]
     #[must_use]
     pub unsafe fn new() -> Self {

@@ -556,14 +556,19 @@ impl Inner {
             return Ok(shape);
         }
         let Some(elements) = &launch.elements else { return fits(occupancy, shape.fit, shape.blocks, on).and(Ok(shape)) };
+        // These blocks do not wait for each other.
+        let has_place = |fit| fits(occupancy, fit, 1, on);
         let mut threads = shape.threads[0];
+        // Where one of the largest blocks fits, a smaller one does: no call of the driver.
+        if threads <= kernel.largest.0 && has_place(shape.fit).is_ok() {
+            return Ok(shape);
+        }
         loop {
             let fit = kernel.fit_of(threads, 1, "threads of a block of this kernel", device)?;
             let is_last = elements.threads > 0 || threads < 2 * Elements::LEAST_THREADS || !threads.is_multiple_of(2 * WARP);
-            // These blocks do not wait for each other.
-            match fits(occupancy, fit, 1, on) {
+            match has_place(fit) {
                 Err(_) if !is_last => threads /= 2,
-                fits => return fits.and(Ok(Kernel::over(elements, threads, fit))),
+                found => return found.and(Ok(Kernel::over(elements, threads, fit))),
             }
         }
     }

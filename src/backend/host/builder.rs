@@ -97,7 +97,8 @@ impl Builder {
     }
 
     /// Sets the blocks that a launch may have: each is a thread, as all of them run at once. Default 4096. If [each lane](Self::thread_per_lane) is a
-    /// thread, it is the number of their warps, and 128 by default. If the system has fewer threads, the launch fails at execution; beyond the limits of the process, its runtime may abort.
+    /// thread, it is the number of their warps, and 128 by default. If the system has fewer threads, the launch fails at execution; beyond the limits of the
+    /// process, its runtime may abort.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = Some(groups);
         self

@@ -1,7 +1,7 @@
 //! A group as 32 threads for each of its warps, for kernels that depend on the number of lanes.
 //!
-//! The lanes of a group on a GPU exchange values by instructions and barriers; here they meet: [`Lanes::meet`] returns in each lane when all have brought a value. A lane
-//! that ends, also by a panic, is not waited for any longer, so that the others see its absence instead of waiting forever.
+//! The lanes of a group on a GPU exchange values by instructions and barriers; here they meet: [`Lanes::meet`] returns in each lane when all have brought a
+//! value. A lane that ends, also by a panic, is not waited for any longer, so that the others see its absence instead of waiting forever.
 //!
 //! Groups may wait for each other, too. So no lane runs before the lanes of all groups have threads: the groups join an [`Assembly`].
 
