@@ -148,9 +148,11 @@ fn beside_groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
         opened => return Err(format!("{:?}, with too many groups", opened.map(drop)).into()),
     };
     let groups = (most / 2).min(160) as u32;
-    let builders = || [Channel::builder(ECHO_GROUPED).groups(groups), Channel::builder(ECHO_BLOCK).warps(4)];
-    let reversed = || builders().into_iter().rev().collect::<Vec<_>>();
-    for builders in [Vec::from(builders()), reversed()] {
+    for is_block_first in [false, true] {
+        let mut builders = [Channel::builder(ECHO_GROUPED).groups(groups), Channel::builder(ECHO_BLOCK).warps(4)];
+        if is_block_first {
+            builders.reverse();
+        }
         let opened = builders.into_iter().map(|builder| builder.idle(IDLE).open(backend, 0));
         let mut channels = opened.collect::<Result<Vec<_>, _>>()?;
         for channel in &mut channels {

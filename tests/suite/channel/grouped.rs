@@ -1,4 +1,3 @@
-use ringmem::control::State;
 use ringmem_kernels::echo::{ECHO, ECHO_FLAGGED, ECHO_GROUPED};
 
 use super::*;
@@ -9,13 +8,7 @@ fn groups_answer_in_order_over_every_strategy() {
         let backend = backend();
         let builder = Channel::builder(ECHO_GROUPED).groups(4).strategy(strategy).input_capacity(16).output_capacity(16).batch(2);
         let mut channel = builder.open(&*backend, 0).expect("a channel");
-        let mut sent = 0;
-        for id in 0..1000 {
-            while sent < 1000 && channel.try_send(message(sent)).is_ok() {
-                sent += 1;
-            }
-            assert_eq!(channel.recv().expect("an answer"), message(id), "{strategy:?}");
-        }
+        exchange(&mut channel, 1000);
         assert_eq!(channel.close().expect("it ends").control.processed, 1000);
     }
 }
@@ -24,13 +17,7 @@ fn groups_answer_in_order_over_every_strategy() {
 fn unanswered_messages_are_those_of_the_next_launch() {
     let backend = backend();
     let mut channel = Channel::builder(ECHO_GROUPED).groups(3).open(&*backend, 0).expect("a channel");
-    for launch in 0..3 {
-        (0..10).for_each(|id| channel.send(message(10 * launch + id)).expect("room"));
-        channel.drain().expect("it ends");
-        channel.restart().expect("it runs again");
-        (0..10).for_each(|id| assert_eq!(channel.recv().expect("an answer"), message(10 * launch + id)));
-    }
-    assert_eq!(channel.state(), Some(State::Active));
+    restart_with_answers(&mut channel, 10);
     assert_eq!(channel.close().expect("it ends").control.processed, 0, "of the last launch");
 }
 

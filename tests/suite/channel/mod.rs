@@ -47,6 +47,28 @@ fn message(id: u64) -> Echo {
     Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
 }
 
+/// Sends messages while the ring has room; their answers come in the same order.
+fn exchange(channel: &mut Channel<Echo, Echo>, count: u64) {
+    let mut sent = 0;
+    for id in 0..count {
+        while sent < count && channel.try_send(message(sent)).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(channel.recv().expect("an answer"), message(id), "{channel:?}");
+    }
+}
+
+/// Receives the answers of a launch in the next one, three times.
+fn restart_with_answers(channel: &mut Channel<Echo, Echo>, count: u64) {
+    for launch in 0..3 {
+        (0..count).for_each(|id| channel.send(message(count * launch + id)).expect("room"));
+        channel.drain().expect("it ends");
+        channel.restart().expect("it runs again");
+        (0..count).for_each(|id| assert_eq!(channel.recv().expect("an answer"), message(count * launch + id)));
+    }
+    assert_eq!(channel.state(), Some(ringmem::control::State::Active));
+}
+
 fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
     receive_sending(channel, |_| {})
 }

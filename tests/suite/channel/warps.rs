@@ -1,4 +1,3 @@
-use ringmem::control::State;
 use ringmem_kernels::echo::{ECHO, ECHO_BLOCK, ECHO_FLAGGED, ECHO_GROUPED};
 
 use super::*;
@@ -16,13 +15,7 @@ fn warps_answer_in_order_over_every_strategy() {
     {
         let builder = Channel::builder(ECHO_BLOCK).warps(3).strategy(strategy).input_capacity(128).output_capacity(128).batch(96);
         let mut channel = builder.open(&*backend, 0).expect("a channel");
-        let mut sent = 0;
-        for id in 0..500 {
-            while sent < 500 && channel.try_send(message(sent)).is_ok() {
-                sent += 1;
-            }
-            assert_eq!(channel.recv().expect("an answer"), message(id), "{strategy:?}");
-        }
+        exchange(&mut channel, 500);
         assert_eq!(channel.close().expect("it ends").control.processed, 500);
     }
 }
@@ -31,13 +24,7 @@ fn warps_answer_in_order_over_every_strategy() {
 fn warps_answer_the_messages_of_the_launch_before() {
     for backend in backends() {
         let mut channel = Channel::builder(ECHO_BLOCK).warps(2).open(&*backend, 0).expect("a channel");
-        for launch in 0..3 {
-            (0..100).for_each(|id| channel.send(message(100 * launch + id)).expect("room"));
-            channel.drain().expect("it ends");
-            channel.restart().expect("it runs again");
-            (0..100).for_each(|id| assert_eq!(channel.recv().expect("an answer"), message(100 * launch + id)));
-        }
-        assert_eq!(channel.state(), Some(State::Active));
+        restart_with_answers(&mut channel, 100);
         assert_eq!(channel.close().expect("it ends").control.processed, 0, "of the last launch");
     }
 }
@@ -81,7 +68,6 @@ fn groups_of_warps_count_as_their_warps() {
 fn the_largest_block_answers() {
     for backend in backends() {
         let mut channel = Channel::builder(ECHO_BLOCK).warps(32).batch(1024).open(&*backend, 0).expect("a channel");
-        (0..1000).for_each(|id| channel.send(message(id)).expect("room"));
-        (0..1000).for_each(|id| assert_eq!(channel.recv().expect("an answer"), message(id)));
+        exchange(&mut channel, 1000);
     }
 }
