@@ -2,10 +2,10 @@
 //!
 //! Function bodies and expressions pass unchanged, so the compiler's errors point into them.
 
-use proc_macro2::{Group, Ident, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, LitStr, Path, Result, Type, Visibility, parse_quote};
+use syn::{Attribute, Error, Expr, LitStr, Result, Type, Visibility, parse_quote};
 
 use self::elements::{Parameter, Role};
 use crate::layout::unraw;
@@ -14,8 +14,8 @@ mod elements;
 mod parse;
 
 struct Kernels {
-    /// The crate `ringmem_kernels`, if it has another path.
-    path: Option<Path>,
+    /// The crate `ringmem_kernels`: its `$crate`.
+    path: TokenTree,
     layouts: Vec<Type>,
     /// An existing `Abi` with all layouts.
     abi: Option<Expr>,
@@ -65,8 +65,10 @@ struct Expanded {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Kernels { path, layouts, abi, ptx, list } = syn::parse2(input)?;
-    let path = path.map_or(quote!(::ringmem_kernels), |path| path.to_token_stream());
+    let Kernels { mut path, layouts, abi, ptx, list } = syn::parse2(input)?;
+    // One context for all that is not the user's, or the compiler's errors point at all kernels. It is that of `kernels!`, as is `$crate`.
+    path.set_span(Span::call_site());
+    let path = path.to_token_stream();
     let conditions = list.iter().map(Kernel::condition).collect::<Result<Vec<_>>>()?;
     let messages = Types::of(list.iter().zip(&conditions), Form::messages);
     let elements = Types::of(list.iter().zip(&conditions), Form::elements);
@@ -370,6 +372,8 @@ impl Kernel {
             Form::Elements { .. } => TokenStream::new(),
         };
         let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
+        let span = Span::call_site().located_at(evaluated.span());
+        let here = crate::spanned(path, span);
         let of_rings = |rings: &Rings| match rings {
             Rings::Indexed | Rings::Flagged | Rings::Block => (Vec::new(), quote!(())),
             Rings::Grouped => {
@@ -381,22 +385,22 @@ impl Kernel {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
                 let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
                 let run = match state {
-                    Some((_, state)) => quote!(fold::<#path::__private::#kind, _, _, #state, #input, #output, _>),
-                    None => quote!(each::<#path::__private::#kind, _, _, #input, #output, _>),
+                    Some((_, state)) => quote_spanned!(span=> fold::<#path::__private::#kind, _, _, #state, #input, #output, _>),
+                    None => quote_spanned!(span=> each::<#path::__private::#kind, _, _, #input, #output, _>),
                 };
                 let (own, argument) = of_rings(rings);
-                (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
+                (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Actor { state: (_, state), input: (_, input), output, .. } => {
                 let (input, output) = (messages.first(input), messages.first(output));
-                let run = quote!(actor::<_, _, #state, #input, #output, _>);
-                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #given)))
+                let run = quote_spanned!(span=> actor::<_, _, #state, #input, #output, _>);
+                (Vec::new(), quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
                 let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
-                let run = quote!(typed::<#path::__private::#kind, _, _, #input, #output, _>);
+                let run = quote_spanned!(span=> typed::<#path::__private::#kind, _, _, #input, #output, _>);
                 let (own, argument) = of_rings(rings);
-                (own, quote!(#path::__private::#run(#machine, #lanes, #launch, #argument, #given)))
+                (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Launched { arguments, function } => {
                 let names = arguments.iter().map(|(name, _)| name);
@@ -546,7 +550,7 @@ mod tests {
 
     fn all_forms(options: &TokenStream) -> String {
         let expanded = expand(quote! {
-            #options
+            the_crate; #options
             pub persistent fn r#move(now: &A, then: &mut B) { *then = *now; }
             #[cfg(any())]
             pub flagged fn fold(state: &mut S, now: &A, then: &mut C) {}
@@ -562,10 +566,13 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_the_crate_replaces_its_name() {
-        assert!(all_forms(&quote!()).contains(":: ringmem_kernels ::"));
-        let text = all_forms(&quote!(crate: facade::kernels; layouts: D;));
-        assert!(text.contains("facade :: kernels :: __layouts") && !text.contains("ringmem_kernels"), "{text}");
+    fn the_expansion_names_its_crate_by_the_given_path_alone() {
+        let text = all_forms(&quote!(layouts: D;));
+        assert!(text.contains("the_crate :: __layouts") && !text.contains("ringmem_kernels"), "{text}");
+        // No path begins at the root of a crate, where a user's dependency can have any name.
+        let rooted =
+            text.match_indices(" :: ").filter(|(at, _)| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '>'));
+        assert_eq!(rooted.map(|(at, _)| &text[at..]).next(), None);
     }
 
     #[test]

@@ -28,7 +28,9 @@ shared_layout! {
     shared_layout_of_kernels(SharedLayoutOfKernels): [::ringmem_kernels::__layouts];
 }
 
-#[doc = include_str!("kernels.md")]
+/// The expansion of `ringmem_kernels::kernels!`, which gives its `$crate` before the kernels. The expansion is `unsafe`, and trusts what is below that
+/// path: no user may choose it.
+#[doc(hidden)]
 #[proc_macro]
 pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
@@ -41,10 +43,10 @@ pub fn no_format(_: TokenStream) -> TokenStream {
     TokenStream::new()
 }
 
-/// The compiler's error points at the path's first token.
+/// The compiler's error points at the path's first token. What the path names stays: a `$crate` is that of its macro.
 fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
     let spanned = |mut token: TokenTree| {
-        token.set_span(span);
+        token.set_span(token.span().located_at(span));
         token
     };
     path.clone().into_iter().map(spanned).collect()

@@ -103,9 +103,19 @@ pub use persistent::{
 pub mod __private {
     pub use crate::elements;
     pub use crate::persistent::run::{FlaggedRings, GroupedRings, IndexedRings, actor, each, fold, typed};
+    pub use ringmem_derive::kernels;
 }
 
-pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
+#[doc = include_str!("kernels.md")]
+#[macro_export]
+macro_rules! kernels {
+    ($($kernels:tt)*) => {
+        // The expansion is `unsafe`, and `$crate` names this crate whatever a user's paths name.
+        $crate::__private::kernels! { $crate; $($kernels)* }
+    };
+}
+
+pub use ringmem_derive::SharedLayoutOfKernels as SharedLayout;
 #[doc(hidden)]
 pub use ringmem_layouts as __layouts;
 /// For `#[layout(crate = ..)]`, where this crate has another name or is exported by another.

@@ -168,8 +168,7 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     write(package.join("build.rs"), &(replaced(&build, " // for the GPU", &copied).replace("\n}\n", "\n")));
     let kernels = fs::read_to_string(package.join("src/lib.rs")).unwrap();
     let kernels = replaced(&kernels, "#![no_std]\n", "#![no_std]\n#![deny(warnings)]\n");
-    let absent =
-        "kernels! {\n    crate: ringmem_kernels;\n\n    #[cfg(any())]\n    pub unsafe grid fn absent(words: Missing) = missing;\n\n";
+    let absent = "kernels! {\n    #[cfg(any())]\n    pub unsafe grid fn absent(words: Missing) = missing;\n\n";
     let kernels = replaced(&kernels, "kernels! {\n", absent);
     let panics = "assert!(now.velocity[1] < 1000.0);\n        *then = *now;";
     let kernels = replaced(&kernels, "particle.velocity[2] -=", "assert!(seconds < 1e6);\n        particle.velocity[2] -=");

@@ -40,9 +40,7 @@ pub mod names {
 
     use super::structs::Number;
 
-    ::ringmem_kernels::kernels! {
-        crate: super::facade::kernels;
-
+    super::facade::kernels::kernels! {
         /// A keyword.
         pub persistent fn r#move(now: &Number, then: &mut Number) {
             then.value = now.value;

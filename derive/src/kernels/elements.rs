@@ -127,7 +127,8 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
             }
             Role::Scalar => {
                 kinds.push(kind(quote!(Scalar)));
-                let words = quote_spanned!(ty.span()=> #path::__layouts::__private::words_of::<#ty>());
+                let here = crate::spanned(path, ty.span());
+                let words = quote_spanned!(ty.span()=> #here::__layouts::__private::words_of::<#ty>());
                 // On both sides: the device's compiler has no such parameters.
                 checked.extend(quote_spanned!(ty.span()=> let _ = #words;));
                 lengths.push(words);

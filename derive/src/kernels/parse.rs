@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, GenericArgument, Path, PathArguments, Result, Token, Type, braced, parenthesized, token};
+use syn::{Attribute, Error, GenericArgument, PathArguments, Result, Token, Type, braced, parenthesized, token};
 
 use super::{Form, Kernel, Kernels, Parameter, Rings, Role};
 use crate::layout::unraw;
@@ -27,11 +27,11 @@ mod keyword {
 
 impl Parse for Kernels {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let (mut path, mut layouts, mut abi, mut ptx) = (None, None, None, None);
+        let path = input.parse()?;
+        input.parse::<Token![;]>()?;
+        let (mut layouts, mut abi, mut ptx) = (None, None, None);
         loop {
-            if take(input, input.peek(Token![crate]), path.is_some())? {
-                path = Some(input.call(Path::parse_mod_style)?);
-            } else if take(input, input.peek(keyword::layouts), layouts.is_some())? {
+            if take(input, input.peek(keyword::layouts), layouts.is_some())? {
                 layouts = Some(Punctuated::<Type, Token![,]>::parse_separated_nonempty(input)?.into_iter().collect());
             } else if take(input, input.peek(keyword::abi), abi.is_some())? {
                 abi = Some(input.parse()?);
