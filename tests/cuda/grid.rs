@@ -82,6 +82,19 @@ alone! {
         assert_eq!(y.to_vec().expect("a copy"), vec![5.0; 40_000]);
     }
 
+    fn more_threads_than_a_kernel_has_registers_for_are_refused() with("RINGMEM_DOUBLE_THREADS" = "saxpy=256") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (x, mut y) = (buffer(&backend, &[1.0; 1000]), buffer(&backend, &[1.0; 1000]));
+        let mut run = |threads| stream.run(SAXPY.threads(threads), (&x, &mut y, 1.0));
+        let refused = run(288).expect_err("one warp too many");
+        let what = "threads of a block of this kernel";
+        assert!(matches!(refused, Error::Size { what: it, asked: 288, least: 1, most: 256 } if it == what), "{refused}");
+        run(256).expect("as many as fit");
+        run(0).expect("the backend chooses");
+        assert_eq!(y.to_vec().expect("a copy"), [3.0; 1000]);
+    }
+
     fn a_failed_launch_returns_the_buffers() {
         let backend = rig::open();
         let double = Double::new();

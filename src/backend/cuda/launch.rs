@@ -134,6 +134,8 @@ struct Kernel {
     local_bytes: u32,
 }
 
+const OF_ELEMENTS: &str = "threads of a block of this kernel";
+
 struct Shape {
     blocks: u32,
     /// Of a block, in two dimensions.
@@ -148,6 +150,11 @@ impl Kernel {
         if let Some(elements) = &launch.elements {
             elements.check()?;
             let (most, fit) = self.largest;
+            // The caller's choice may need more registers than a block has.
+            if elements.threads > most {
+                let fit = self.fit_of(elements.threads, 1, OF_ELEMENTS, device)?;
+                return Ok(Self::over(elements, elements.threads, fit));
+            }
             return Ok(Self::over(elements, most, fit));
         }
         launch.check_warps()?;
@@ -564,7 +571,7 @@ impl Inner {
             return Ok(shape);
         }
         loop {
-            let fit = kernel.fit_of(threads, 1, "threads of a block of this kernel", device)?;
+            let fit = kernel.fit_of(threads, 1, OF_ELEMENTS, device)?;
             let is_last = elements.threads > 0 || threads < 2 * Elements::LEAST_THREADS || !threads.is_multiple_of(2 * WARP);
             match has_place(fit) {
                 Err(_) if !is_last => threads /= 2,

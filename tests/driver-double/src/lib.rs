@@ -37,6 +37,7 @@
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | used by page tables while any memory is allocated |
 //! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes PTX; default: the host builds |
 //! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | additional local memory per thread |
+//! | `RINGMEM_DOUBLE_THREADS=KERNEL=COUNT,...` | the most threads of a block, in place of 1024 of a kernel over buffers and 512 of another |
 //! | `RINGMEM_DOUBLE_SEED=N` | decides the PTX lanes' order |
 //! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for all kernels of the device; `SYMBOL:1`: only the first call |
 //! | `RINGMEM_DOUBLE_QUEUES=N` | hardware queues of a device, shared by more streams; default one each |

@@ -97,10 +97,11 @@ impl Module {
         };
         let mut kernels = Vec::new();
         let kernel = |program: Program| {
-            let stated = driver.settings.local.iter().find(|(kernel, _)| kernel == program.name()).map_or(0, |(_, bytes)| *bytes);
-            let local = stated.max(program.local());
+            let stated =
+                |of_kernels: &[(String, u32)]| of_kernels.iter().find(|(kernel, _)| kernel == program.name()).map(|(_, number)| *number);
+            let local = stated(&driver.settings.local).map_or(0, u64::from).max(program.local());
             let is_elementwise = outline.entries.iter().any(|entry| entry.name == program.name() && entry.is_elementwise);
-            let most_threads = if is_elementwise { 1024 } else { 512 };
+            let most_threads = stated(&driver.settings.threads).unwrap_or(if is_elementwise { 1024 } else { 512 });
             Arc::new(Kernel { program, device: device.ordinal, local, most_threads, loaded: AtomicBool::new(driver.settings.eager) })
         };
         if let Some(image) = image {

@@ -28,7 +28,8 @@ pub struct Settings {
     pub waits: Vec<Waits>,
     pub queues: u64,
     pub executes_ptx: bool,
-    pub local: Vec<(String, u64)>,
+    pub local: Vec<(String, u32)>,
+    pub threads: Vec<(String, u32)>,
     pub seed: u64,
 }
 
@@ -55,7 +56,8 @@ impl Settings {
             waits: text("RINGMEM_DOUBLE_WAITS").split(',').filter(|symbol| !symbol.is_empty()).map(known).collect(),
             queues: number("RINGMEM_DOUBLE_QUEUES", 0),
             executes_ptx: kernels == "ptx",
-            local: text("RINGMEM_DOUBLE_LOCAL").split(',').filter(|entry| !entry.is_empty()).map(local).collect(),
+            local: of_kernels("RINGMEM_DOUBLE_LOCAL", &text("RINGMEM_DOUBLE_LOCAL")),
+            threads: of_kernels("RINGMEM_DOUBLE_THREADS", &text("RINGMEM_DOUBLE_THREADS")),
             seed: number("RINGMEM_DOUBLE_SEED", 1),
             log: env::var_os("RINGMEM_DOUBLE_LOG").filter(|file| !file.is_empty()),
             fail: text("RINGMEM_DOUBLE_FAIL"),
@@ -100,9 +102,13 @@ fn known(entry: &str) -> Waits {
     Waits { symbol: symbol.to_owned(), is_due: AtomicBool::new(true), is_lazy }
 }
 
-fn local(entry: &str) -> (String, u64) {
-    let parsed = entry.split_once('=').and_then(|(kernel, bytes)| Some((kernel.to_owned(), bytes.parse().ok()?)));
-    parsed.unwrap_or_else(|| record::give_up(&format!("RINGMEM_DOUBLE_LOCAL: {entry} is not KERNEL=BYTES")))
+/// `KERNEL=NUMBER,...`
+fn of_kernels(name: &str, text: &str) -> Vec<(String, u32)> {
+    let parsed = |entry: &str| {
+        let parsed = entry.split_once('=').and_then(|(kernel, number)| Some((kernel.to_owned(), number.parse().ok()?)));
+        parsed.unwrap_or_else(|| record::give_up(&format!("{name}: {entry} is not KERNEL=NUMBER")))
+    };
+    text.split(',').filter(|entry| !entry.is_empty()).map(parsed).collect()
 }
 
 pub fn announce() {
