@@ -66,7 +66,7 @@ struct Expanded {
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Kernels { mut path, layouts, abi, ptx, list } = syn::parse2(input)?;
-    // One context for all that is not the user's, or the compiler's errors point at all kernels. It is that of `kernels!`, as is `$crate`.
+    // One context for all tokens of the expansion, the context of `kernels!`: with another one for `$crate`, the compiler's errors point at the whole list.
     path.set_span(Span::call_site());
     let path = path.to_token_stream();
     let conditions = list.iter().map(Kernel::condition).collect::<Result<Vec<_>>>()?;

@@ -28,7 +28,7 @@ shared_layout! {
     shared_layout_of_kernels(SharedLayoutOfKernels): [::ringmem_kernels::__layouts];
 }
 
-/// The expansion of `ringmem_kernels::kernels!`, which gives its `$crate` before the kernels. The expansion is `unsafe`, and trusts what is below that
+/// The expansion of `ringmem_kernels::kernels!`, which gives its `$crate` before the kernels. The expansion is `unsafe`, and trusts the names below that
 /// path: no user may choose it.
 #[doc(hidden)]
 #[proc_macro]
@@ -43,7 +43,7 @@ pub fn no_format(_: TokenStream) -> TokenStream {
     TokenStream::new()
 }
 
-/// The compiler's error points at the path's first token. What the path names stays: a `$crate` is that of its macro.
+/// The compiler's error points at the path's first token. The names keep their meaning: a `$crate` is that of its macro.
 fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
     let spanned = |mut token: TokenTree| {
         token.set_span(token.span().located_at(span));

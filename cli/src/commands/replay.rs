@@ -29,6 +29,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   ringmem replay snapshot.pickle
   ringmem replay snapshot.pickle --device 1 --limit 40GiB
+  ringmem replay snapshot.pickle --least
   ringmem replay rmm_log.csv --limit 24GiB --json
   ringmem replay app.trace --limit 1GiB --slab 2MiB
   ringmem replay app.trace --snapshot memory.json
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// Memory of the device; without it, as much as each policy needs
     #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
     limit: Option<u64>,
+    /// Find the least memory of a device with which each policy refuses nothing; repeats the replay some ten times
+    #[arg(long, conflicts_with = "limit")]
+    least: bool,
     /// Only this device of the file
     #[arg(long, value_name = "NUMBER")]
     device: Option<u32>,
@@ -159,7 +163,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
-    let rig = Rig::new(arguments, &trace, arguments.slab)?;
+    let rig = Rig::new(arguments, &trace, arguments.slab, arguments.limit)?;
     let (tally, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
     if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
         drop(rig);
@@ -170,7 +174,12 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
         core::mem::forget(rig);
     }
     bar.say("other policies");
-    let policies = policies::all(arguments, device, &trace, &tally, &seen.end, &bar)?;
+    let live = device.peak().0;
+    let mut policies = policies::all(arguments, device, &trace, &tally, &seen.end, &bar)?;
+    if arguments.least {
+        bar.say("least limits");
+        policies::find_least(arguments, device, &trace, live, &mut policies, &bar)?;
+    }
     drop(bar);
     if let Some(path) = &arguments.snapshot {
         seen.snapshot.write(path).map_err(Failure::fact)?;
@@ -178,7 +187,6 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     if let Some(path) = &arguments.csv {
         output::replace(path, snapshot::csv(&seen.calls).to_string().as_bytes())?;
     }
-    let live = device.peak().0;
     let report =
         report::Report { arguments, recording, device, trace: &trace, live, tally: &tally, seen: &seen, policies: &policies, elapsed };
     report.print(out)?;
@@ -192,9 +200,9 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(arguments: &Arguments, trace: &Trace, slab: Option<u64>) -> Result<Self, Failure> {
+    fn new(arguments: &Arguments, trace: &Trace, slab: Option<u64>, limit: Option<u64>) -> Result<Self, Failure> {
         let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
-        let memory = arguments.limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)));
+        let memory = limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)));
         // The memory is never read: a pool of any size is replayed without any.
         let builder: Builder = HostBackend::builder().device_memory(memory).poison(false);
         let backend = builder.build().map_err(|error| absurd("--limit", error))?;
@@ -313,7 +321,7 @@ fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Tally,
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
-    let rig = Rig::new(arguments, trace, arguments.slab)?;
+    let rig = Rig::new(arguments, trace, arguments.slab, arguments.limit)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
     let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);

@@ -363,6 +363,31 @@ fn a_limit_shows_where_each_policy_fails() {
 }
 
 #[test]
+fn the_least_limit_suffices_and_little_less_does_not() {
+    let object = replay(PROGRAM, &["--least"]);
+    let least = |name: &str| number(policy(&object, name), "least_limit");
+    // At its limit it frees the segment of 20 MiB: 18 and 22 are left.
+    assert!((40 << 20..41 << 20).contains(&least("PyTorch's allocator")), "{object}");
+    assert_eq!(least("no pool"), 39 << 20);
+    for (trace, live) in [(PROGRAM.to_owned(), 39 << 20), (recorded(), number(&replay(&recorded(), &[]), "wanted_peak"))] {
+        let object = replay(&trace, &["--least"]);
+        for row in object["policies"].as_array().expect("policies") {
+            let (name, least) = (row["policy"].as_str().expect("a name"), number(row, "least_limit"));
+            let refused = |limit: u64| number(policy(&replay(&trace, &["--limit", &limit.to_string()]), name), "refused");
+            assert_eq!(refused(least), 0, "{name}");
+            assert_ne!(refused((least - (1 << 20)).max(live - 1)), 0, "{name}");
+        }
+    }
+    let file = file(PROGRAM.as_bytes());
+    let ran = call(&IMAGE, ["replay", text(file.path()), "--least"]);
+    let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("least limit") || line.starts_with("  no pool")).collect();
+    assert!(matches!(rows[..], [title, row] if title.ends_with("least limit") && row.ends_with("39 MiB")), "{ran:?}");
+    let none = replay("", &["--least"]);
+    assert_eq!(number(policy(&none, "ringmem's pool"), "least_limit"), 0);
+    assert!(policy(&replay(PROGRAM, &[]), "no pool")["least_limit"].is_null());
+}
+
+#[test]
 fn a_snapshot_of_pytorch_replays_as_the_program_that_it_recorded() {
     let directory = tempfile::tempdir().expect("a directory");
     let [trace, snapshot, pickle] = ["a.trace", "a.json", "a.pickle"].map(|name| directory.path().join(name));

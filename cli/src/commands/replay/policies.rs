@@ -13,8 +13,7 @@ use crate::progress::Bar;
 
 /// A row of the table.
 pub(super) struct Policy {
-    pub(super) name: &'static str,
-    pub(super) is_model: bool,
+    pub(super) rule: Rule,
     /// Bytes from the driver at most.
     pub(super) reserved: u64,
     /// Pieces of memory allocated, mapped, moved and freed.
@@ -22,13 +21,86 @@ pub(super) struct Policy {
     pub(super) refused: u64,
     /// The index of the event.
     pub(super) first_refusal: Option<usize>,
+    /// The [least limit](find_least) with which nothing is refused, if that was asked for.
+    pub(super) least: Option<u64>,
 }
 
-const OURS: &str = "ringmem's pool";
-const SLABS: &str = "ringmem's pool, slabs";
-pub(super) const PYTORCH: &str = "PyTorch's allocator";
-const EXPANDABLE: &str = "PyTorch's, expandable segments";
-pub(super) const DIRECT: &str = "no pool";
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Rule {
+    /// ringmem's pool, as the user's options say.
+    Pool,
+    /// The same, in slabs.
+    Slabs,
+    PyTorch,
+    Expandable,
+    Direct,
+}
+
+impl Rule {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "ringmem's pool",
+            Self::Slabs => "ringmem's pool, slabs",
+            Self::PyTorch => "PyTorch's allocator",
+            Self::Expandable => "PyTorch's, expandable segments",
+            Self::Direct => "no pool",
+        }
+    }
+
+    /// The others are this library's own.
+    pub(super) const fn is_model(self) -> bool {
+        matches!(self, Self::PyTorch | Self::Expandable | Self::Direct)
+    }
+
+    fn run(self, arguments: &Arguments, device: &Device, trace: &Trace, limit: Option<u64>, bar: &Bar) -> Result<Policy, Failure> {
+        let slab = match self {
+            Self::Pool => arguments.slab,
+            Self::Slabs => Some(32 << 20),
+            Self::PyTorch => return Ok(self.modelled(device, &mut PyTorch::new(limit.unwrap_or(u64::MAX)))),
+            Self::Expandable => return Ok(self.modelled(device, &mut Expandable::new(limit.unwrap_or(u64::MAX)))),
+            Self::Direct => return Ok(self.modelled(device, &mut Direct::new(limit.unwrap_or(u64::MAX)))),
+        };
+        let rig = Rig::new(arguments, trace, slab, limit)?;
+        // The figures at the peak are not wanted.
+        let (tally, seen, _) = timed(&rig, trace, 0, bar)?;
+        Ok(self.ours(&tally, &seen.end))
+    }
+
+    fn ours(self, tally: &Tally, seen: &Statistics) -> Policy {
+        Policy {
+            rule: self,
+            reserved: seen.reserved_peak,
+            calls: seen.memory_allocations + seen.memory_moves + seen.memory_frees,
+            refused: tally.refused,
+            first_refusal: tally.first_refusal.as_ref().map(|(event, _)| *event as usize - 1),
+            least: None,
+        }
+    }
+
+    fn modelled(self, device: &Device, model: &mut dyn Model) -> Policy {
+        let mut live = HashMap::new();
+        let (mut refused, mut first_refusal) = (0, None);
+        for (index, event) in device.events.iter().enumerate() {
+            if event.kind == Kind::Free {
+                if let Some(block) = live.remove(&event.block) {
+                    model.give(block);
+                }
+                continue;
+            }
+            match model.take(event.size, event.stream) {
+                None => {
+                    refused += 1;
+                    first_refusal.get_or_insert(index);
+                }
+                // The recorded program did not have it.
+                Some(block) if event.kind == Kind::Refused => model.give(block),
+                Some(block) => drop(live.insert(event.block, block)),
+            }
+        }
+        let driver = model.driver();
+        Policy { rule: self, reserved: driver.peak, calls: driver.calls, refused, first_refusal, least: None }
+    }
+}
 
 /// `seen` and `tally` are of the replay with the user's options.
 pub(super) fn all(
@@ -40,52 +112,47 @@ pub(super) fn all(
     bar: &Bar,
 ) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
+    let mut others = vec![Rule::PyTorch, Rule::Expandable, Rule::Direct];
     if !arguments.no_pool {
-        policies.push(ours(OURS, tally, seen));
+        policies.push(Rule::Pool.ours(tally, seen));
         if arguments.slab.is_none() {
-            let rig = Rig::new(arguments, trace, Some(32 << 20))?;
-            let (tally, seen, _) = timed(&rig, trace, tally.peak_after, bar)?;
-            policies.push(ours(SLABS, &tally, &seen.end));
+            others.insert(0, Rule::Slabs);
         }
     }
-    let limit = arguments.limit.unwrap_or(u64::MAX);
-    policies.push(modelled(PYTORCH, device, &mut PyTorch::new(limit)));
-    policies.push(modelled(EXPANDABLE, device, &mut Expandable::new(limit)));
-    policies.push(modelled(DIRECT, device, &mut Direct::new(limit)));
+    for rule in others {
+        policies.push(rule.run(arguments, device, trace, arguments.limit, bar)?);
+    }
     Ok(policies)
 }
 
-fn ours(name: &'static str, tally: &Tally, seen: &Statistics) -> Policy {
-    Policy {
-        name,
-        is_model: false,
-        reserved: seen.reserved_peak,
-        calls: seen.memory_allocations + seen.memory_moves + seen.memory_frees,
-        refused: tally.refused,
-        first_refusal: tally.first_refusal.as_ref().map(|(event, _)| *event as usize - 1),
-    }
-}
-
-fn modelled(name: &'static str, device: &Device, model: &mut dyn Model) -> Policy {
-    let mut live = HashMap::new();
-    let (mut refused, mut first_refusal) = (0, None);
-    for (index, event) in device.events.iter().enumerate() {
-        if event.kind == Kind::Free {
-            if let Some(block) = live.remove(&event.block) {
-                model.give(block);
-            }
-            continue;
+/// Finds the least memory with which each policy refuses nothing, by bisection between the bytes that are live at most, the least of any policy, and those that
+/// it reserved without a limit: at a limit a policy returns its cached memory before it refuses a request.
+///
+/// The result is a limit that suffices, at most a MiB or a 1024th of the live bytes above an insufficient limit. More memory may be worse again: the gaps that a
+/// policy leaves depend on the limit.
+pub(super) fn find_least(
+    arguments: &Arguments,
+    device: &Device,
+    trace: &Trace,
+    live: u64,
+    policies: &mut [Policy],
+    bar: &Bar,
+) -> Result<(), Failure> {
+    let step = (live / 1024).max(1 << 20);
+    // The others refused requests of more bytes than any device has.
+    for policy in policies.iter_mut().filter(|policy| policy.refused == 0) {
+        let suffices = |limit| policy.rule.run(arguments, device, trace, Some(limit), bar).map(|run| run.refused == 0);
+        let (mut too_little, mut enough) = (live.saturating_sub(1), policy.reserved.max(live));
+        // The pool maps larger pieces on a larger device, so with this limit it may need more.
+        while enough > 0 && !suffices(enough)? {
+            too_little = enough;
+            enough = enough.saturating_add((enough / 32).max(step));
         }
-        match model.take(event.size, event.stream) {
-            None => {
-                refused += 1;
-                first_refusal.get_or_insert(index);
-            }
-            // The recorded program did not have it.
-            Some(block) if event.kind == Kind::Refused => model.give(block),
-            Some(block) => drop(live.insert(event.block, block)),
+        while enough - too_little > step {
+            let middle = too_little + (enough - too_little) / 2;
+            if suffices(middle)? { enough = middle } else { too_little = middle }
         }
+        policy.least = Some(enough);
     }
-    let driver = model.driver();
-    Policy { name, is_model: true, reserved: driver.peak, calls: driver.calls, refused, first_refusal }
+    Ok(())
 }

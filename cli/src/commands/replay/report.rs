@@ -6,7 +6,7 @@ use ringmem::memory::Trace;
 use ringmem_recordings::{Device, Event, Format, Kind, NO_STREAM, Recording};
 use serde_json::{Value, json};
 
-use super::policies::{DIRECT, PYTORCH, Policy};
+use super::policies::{Policy, Rule};
 use super::{Arguments, Seen, Tally};
 use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
@@ -89,12 +89,13 @@ impl Report<'_> {
     fn policy(&self, policy: &Policy) -> Value {
         let first = policy.first_refusal.and_then(|index| Some((index + 1, self.device.events.get(index)?)));
         json!({
-            "policy": policy.name,
-            "model": policy.is_model,
+            "policy": policy.rule.name(),
+            "model": policy.rule.is_model(),
             "reserved_peak": policy.reserved,
             "of_peak": ratio(policy.reserved, self.live),
             "driver_calls": policy.calls,
             "refused": policy.refused,
+            "least_limit": policy.least,
             "first_refusal": first.map(|(number, event)| json!({
                 "event": number, "bytes": event.size, "name": self.recording.stacks.name(event.name),
                 "place": self.place(event), "stack": self.stack(event),
@@ -144,7 +145,7 @@ impl Report<'_> {
             write!(out, "  recorded       {} reserved at most", size::show(reserved.peak))?;
             // With another limit than the recorded program, the model differs because it must.
             let is_like = arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
-            let model = self.policies.iter().find(|policy| policy.name == PYTORCH).filter(|_| is_like);
+            let model = self.policies.iter().find(|policy| policy.rule == Rule::PyTorch).filter(|_| is_like);
             match model.map(|model| (model.reserved, model.reserved.abs_diff(reserved.peak))) {
                 None => writeln!(out)?,
                 Some((_, 0)) => writeln!(out, "; the model of PyTorch's allocator: the same")?,
@@ -177,13 +178,18 @@ impl Report<'_> {
         write!(out, "\n  {title:<38} {:>12} {of:>9} {:>13}", "reserved", "driver calls")?;
         match &limit {
             Some(limit) => writeln!(out, "  fits in {limit}")?,
+            None if self.arguments.least => writeln!(out, "  {:>12}", "least limit")?,
             None => writeln!(out)?,
         }
         for policy in self.policies {
-            let name = if policy.is_model && policy.name != DIRECT { format!("{} (model)", policy.name) } else { policy.name.to_owned() };
+            let name = policy.rule.name();
+            let name = if policy.rule.is_model() && policy.rule != Rule::Direct { format!("{name} (model)") } else { name.to_owned() };
             // What refuses some of the requests may have less than they need.
             let ratio = if policy.refused == 0 { format!("{:.4}", ratio(policy.reserved, self.live)) } else { String::new() };
             write!(out, "  {name:<38} {:>12} {ratio:>9} {:>13}", size::show(policy.reserved), policy.calls)?;
+            if let Some(least) = policy.least {
+                write!(out, "  {:>12}", size::show(least))?;
+            }
             if let Some(index) = policy.first_refusal {
                 let size = self.device.events.get(index).map_or(0, |event| event.size);
                 write!(out, "  no: event {} refused, {}", index + 1, size::show(size))?;
