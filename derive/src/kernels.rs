@@ -1,6 +1,19 @@
 //! `kernels!`: device entries, host functions, image and ABI.
 //!
 //! Function bodies and expressions pass unchanged, so the compiler's errors point into them.
+//!
+//! # Soundness
+//!
+//! The expansion is `unsafe`, in a module of a user who writes none. So nothing in it may depend on a meaning that the user can change:
+//!
+//! | a user's | cannot change | because |
+//! |---|---|---|
+//! | crate, module or dependency | a path | each begins with the `$crate` of `kernels!` |
+//! | trait with a blanket implementation | a call | calls are by path: in `x.f()`, a trait's `f(self)` comes before an `f(&self)` of the type |
+//! | constant or static | a binding | bindings, and items in blocks, have names that begin with `__ringmem_`: a pattern `name` is a constant, if there is one |
+//! | macro in the place of a type, which expands differently each time | a type | trusted code names an alias, in which the type stands once. Where the user's tokens stand again, as in a constant's declaration or a function, the compiler compares |
+//! | expression in a type | `unsafe` | no user's tokens stand in an `unsafe` block |
+//! | attribute that removes or replaces the function | the called function | it is passed through a function that requires a safe function of any lifetime |
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -70,8 +83,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     path.set_span(Span::call_site());
     let path = path.to_token_stream();
     let conditions = list.iter().map(Kernel::condition).collect::<Result<Vec<_>>>()?;
-    let messages = Types::of(list.iter().zip(&conditions), Form::messages);
-    let elements = Types::of(list.iter().zip(&conditions), Form::elements);
+    let messages = Types::of("__RingmemMessage", list.iter().zip(&conditions), Form::messages);
+    let elements = Types::of("__RingmemElement", list.iter().zip(&conditions), Form::elements);
     if let Some(file) = &ptx {
         checked_in(file)?;
     }
@@ -80,7 +93,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         None => quote!(b""),
     };
     let (abi, own) = match abi {
-        Some(abi) => (quote!((#abi)), None),
+        // Once, and outside of `unsafe`.
+        Some(abi) => (quote!(__RINGMEM_ABI), Some(quote!(#[doc(hidden)] const __RINGMEM_ABI: #path::__layouts::Abi = #abi;))),
         None => {
             let set = messages.set(&layouts, &path);
             let own = quote! {
@@ -96,7 +110,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let (mut items, mut entries, mut hosts) = (TokenStream::new(), TokenStream::new(), Vec::new());
     for (index, kernel) in list.iter().enumerate() {
         let (only_if, position) = (only_if(&conditions[index]), position(&path, &conditions[..index]));
-        let Expanded { items: item, entry, host } = kernel.expand(&path, &abi, &messages, &quote!(__RINGMEM.1[#position]));
+        let Expanded { items: item, entry, host } = kernel.expand(&path, &abi, [&messages, &elements], &quote!(__RINGMEM.1[#position]));
         items.extend(item);
         entries.extend(quote!(#only_if #entry,));
         hosts.push(quote!(#only_if #host));
@@ -125,9 +139,11 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         #[doc(hidden)]
         const __RINGMEM_SIGNATURES: &[#path::__layouts::__private::Signature] = &[#(#signatures),*];
     };
+    let aliases = [messages.aliases(), elements.aliases()];
     let elements = elements.elements(&path);
     Ok(quote! {
         #own
+        #(#aliases)*
 
         /// The kernels, as a backend loads them.
         #[cfg(not(target_os = "cuda"))]
@@ -154,16 +170,32 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
 
 /// The file that `ringmem_ptx_builder::embed` wrote, or that another build script wrote as `kernels.ptx`.
 fn built() -> Option<String> {
-    let embedded = std::env::var_os("RINGMEM_EMBEDDED_PTX").map(std::path::PathBuf::from);
-    let written = std::env::var_os("OUT_DIR").map(|out| std::path::Path::new(&out).join("kernels.ptx"));
-    let existing = embedded.into_iter().chain(written).find(|file| file.exists())?;
-    existing.to_str().map(str::to_owned)
+    let written = || std::env::var_os("OUT_DIR").map(|out| std::path::Path::new(&out).join("kernels.ptx"));
+    let file = match embedded() {
+        Some((_, false)) => None,
+        Some((file, true)) => Some(file),
+        None => written(),
+    };
+    file.filter(|file| file.exists())?.to_str().map(str::to_owned)
 }
 
-/// Refuses a file that is not PTX. A missing one is `include_bytes!`'s error.
+/// The file that `embed` wrote for this package, and whether this is the package's library, from which it is compiled: a program, an example or a test with
+/// kernels of its own would embed the library's.
+fn embedded() -> Option<(std::path::PathBuf, bool)> {
+    let file = std::env::var_os("RINGMEM_EMBEDDED_PTX")?;
+    // Cargo sets these for programs and examples, and for tests and benches.
+    let is_other = ["CARGO_BIN_NAME", "CARGO_TARGET_TMPDIR"].iter().any(|name| std::env::var_os(name).is_some());
+    Some((file.into(), !is_other))
+}
+
+/// Refuses a file that is not PTX, and one that may not end, such as a device. A missing one is `include_bytes!`'s error.
 fn checked_in(file: &LitStr) -> Result<()> {
     let folder = file.span().unwrap().local_file().and_then(|source| source.parent().map(std::path::Path::to_owned));
-    let Some(Ok(bytes)) = folder.map(|folder| std::fs::read(folder.join(file.value()))) else { return Ok(()) };
+    let Some(path) = folder.map(|folder| folder.join(file.value())) else { return Ok(()) };
+    if path.exists() && !path.is_file() {
+        return Err(Error::new(file.span(), format!("`{}` is not a file", file.value())));
+    }
+    let Ok(bytes) = std::fs::read(path) else { return Ok(()) };
     let is_ptx = std::str::from_utf8(&bytes).is_ok_and(|text| {
         let has = |directive| text.lines().any(|line| line.starts_with(directive));
         has(".version ") && has(".target ")
@@ -182,11 +214,16 @@ fn once_per_crate() -> TokenStream {
             () => {};
         }
     };
-    match std::env::var_os("RINGMEM_EMBEDDED_PTX") {
+    match embedded() {
         // The PTX has no kernels of unit tests.
-        Some(_) => quote!(#[cfg(not(test))] #once),
-        None => quote!(#[cfg(target_os = "cuda")] #once),
+        Some((_, true)) => quote!(#[cfg(not(test))] #once),
+        _ => quote!(#[cfg(target_os = "cuda")] #once),
     }
+}
+
+/// A name of the expansion's own, which no constant, static or type of the user has.
+fn own(name: &str) -> Ident {
+    Ident::new(&format!("__ringmem_{name}"), Span::mixed_site())
 }
 
 fn only_if(condition: &Option<TokenStream>) -> Option<TokenStream> {
@@ -202,13 +239,19 @@ fn position(path: &TokenStream, before: &[Option<TokenStream>]) -> TokenStream {
 
 /// The types of messages or elements, each with the condition of its kernels, or `None` if a kernel without a condition has it.
 struct Types<'a> {
+    /// Of the aliases' names.
+    prefix: &'static str,
     types: Vec<&'a Type>,
     conditions: Vec<Option<TokenStream>>,
 }
 
 impl<'a> Types<'a> {
-    fn of(kernels: impl Iterator<Item = (&'a Kernel, &'a Option<TokenStream>)>, of_form: fn(&'a Form) -> Vec<&'a Type>) -> Self {
-        let mut types = Self { types: Vec::new(), conditions: Vec::new() };
+    fn of(
+        prefix: &'static str,
+        kernels: impl Iterator<Item = (&'a Kernel, &'a Option<TokenStream>)>,
+        of_form: fn(&'a Form) -> Vec<&'a Type>,
+    ) -> Self {
+        let mut types = Self { prefix, types: Vec::new(), conditions: Vec::new() };
         for (kernel, condition) in kernels {
             for ty in of_form(&kernel.form) {
                 match types.types.iter().position(|listed| is_same(listed, ty)) {
@@ -226,6 +269,21 @@ impl<'a> Types<'a> {
         types
     }
 
+    /// The name of a type's alias, where the type is listed: two errors about it are one.
+    fn alias(&self, ty: &Type) -> Ident {
+        let index = self.types.iter().position(|listed| is_same(listed, ty)).unwrap_or(self.types.len());
+        let span = self.types.get(index).map_or_else(|| ty.span(), |listed| listed.span());
+        Ident::new(&format!("{}{index}", self.prefix), Span::call_site().located_at(span))
+    }
+
+    fn aliases(&self) -> TokenStream {
+        let aliases = self.types.iter().zip(&self.conditions).map(|(ty, condition)| {
+            let (alias, only_if) = (self.alias(ty), only_if(condition));
+            quote!(#only_if #[doc(hidden)] type #alias = #ty;)
+        });
+        aliases.collect()
+    }
+
     /// The place of a listed type, if its condition holds.
     fn index_of(&self, path: &TokenStream, ty: &Type) -> Option<TokenStream> {
         let index = self.types.iter().position(|listed| is_same(listed, ty))?;
@@ -235,18 +293,14 @@ impl<'a> Types<'a> {
     /// The layouts of the elements in one body: there, a type that cannot be an element is one error.
     fn elements(&self, path: &TokenStream) -> TokenStream {
         let elements = self.types.iter().zip(&self.conditions).map(|(ty, condition)| {
-            let (path, only_if) = (crate::spanned(path, ty.span()), only_if(condition));
-            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::element::<#ty>())
+            let (path, only_if, alias) = (crate::spanned(path, ty.span()), only_if(condition), self.alias(ty));
+            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::element::<#alias>())
         });
         let elements: Vec<_> = elements.collect();
         quote! {
             #[doc(hidden)]
             const __RINGMEM_ELEMENTS: &[#path::__layouts::LayoutDescriptor] = &[#(#elements),*];
         }
-    }
-
-    fn first(&self, ty: &'a Type) -> &'a Type {
-        self.types.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
     }
 
     /// The message with this index, if its condition holds.
@@ -258,8 +312,8 @@ impl<'a> Types<'a> {
     /// The messages' kinds and layouts and the host's functions in one body: there, another type is one error.
     fn table(&self, path: &TokenStream, hosts: &[TokenStream]) -> TokenStream {
         let messages = self.types.iter().zip(&self.conditions).map(|(ty, condition)| {
-            let (path, only_if) = (crate::spanned(path, ty.span()), only_if(condition));
-            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::message::<#ty>())
+            let (path, only_if, alias) = (crate::spanned(path, ty.span()), only_if(condition), self.alias(ty));
+            quote_spanned!(ty.span()=> #only_if #path::__layouts::__private::message::<#alias>())
         });
         let messages: Vec<_> = messages.collect();
         let checks = self.types.iter().enumerate().map(|(index, ty)| {
@@ -332,7 +386,7 @@ impl Kernel {
         Ok((!predicates.is_empty()).then(|| quote!(all(#(#predicates),*))))
     }
 
-    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Types<'_>, run: &TokenStream) -> Expanded {
+    fn expand(&self, path: &TokenStream, abi: &TokenStream, [messages, elements]: [&Types<'_>; 2], run: &TokenStream) -> Expanded {
         let Self { conditions, attributes, visibility, name, form } = self;
         let text = unraw(name);
         let only_if = quote!(#(#conditions)*);
@@ -341,10 +395,13 @@ impl Kernel {
         let called = if deprecated.is_some() { format_ident!("__{text}_itself") } else { name.clone() };
         let constant = Ident::new(&text.to_uppercase(), name.span());
         let entry = format_ident!("__{text}_on_the_device");
-        // Hygienic: the user's expressions cannot meet them.
+        let own_state = match form {
+            Form::Each { state: Some((_, ty)), .. } | Form::Actor { state: (_, ty), .. } => ty.span(),
+            _ => Span::call_site(),
+        };
+        let own_state = format_ident!("__{text}_state", span = Span::call_site().located_at(own_state));
         let [machine, lanes, host, words, controls, epoch, idle_ns, batch, groups] =
-            ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"]
-                .map(|name| Ident::new(name, Span::mixed_site()));
+            ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"].map(own);
         // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.
         let once = format_ident!("__{text}_is_a_kernel", span = name.span());
         let once = quote! {
@@ -356,7 +413,7 @@ impl Kernel {
             let declared = parameters.iter().map(Parameter::declared);
             let names: Vec<&Ident> = parameters.iter().map(|parameter| &parameter.name).collect();
             let function = self.function(&called, &quote!((#(#declared),*)), &quote!(#(#names),*), body);
-            let mut expanded = elements::expand(self, parameters, path, &called, run);
+            let mut expanded = elements::expand(self, parameters, elements, path, &called, run);
             expanded.items.extend([function, once]);
             return expanded;
         }
@@ -371,7 +428,8 @@ impl Kernel {
             | Form::Grid { function: expression, .. } => expression.clone(),
             Form::Elements { .. } => TokenStream::new(),
         };
-        let given = Ident::new("given", Span::mixed_site().located_at(evaluated.span()));
+        let mut given = own("given");
+        given.set_span(given.span().located_at(evaluated.span()));
         let span = Span::call_site().located_at(evaluated.span());
         let here = crate::spanned(path, span);
         let of_rings = |rings: &Rings| match rings {
@@ -383,21 +441,21 @@ impl Kernel {
         };
         let (own, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
-                let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
+                let (input, output, [kind, _]) = (messages.alias(input), messages.alias(output), rings.names());
                 let run = match state {
-                    Some((_, state)) => quote_spanned!(span=> fold::<#path::__private::#kind, _, _, #state, #input, #output, _>),
+                    Some(_) => quote_spanned!(span=> fold::<#path::__private::#kind, _, _, #own_state, #input, #output, _>),
                     None => quote_spanned!(span=> each::<#path::__private::#kind, _, _, #input, #output, _>),
                 };
                 let (own, argument) = of_rings(rings);
                 (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
-            Form::Actor { state: (_, state), input: (_, input), output, .. } => {
-                let (input, output) = (messages.first(input), messages.first(output));
-                let run = quote_spanned!(span=> actor::<_, _, #state, #input, #output, _>);
+            Form::Actor { input: (_, input), output, .. } => {
+                let (input, output) = (messages.alias(input), messages.alias(output));
+                let run = quote_spanned!(span=> actor::<_, _, #own_state, #input, #output, _>);
                 (Vec::new(), quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
-                let (input, output, [kind, _]) = (messages.first(input), messages.first(output), rings.names());
+                let (input, output, [kind, _]) = (messages.alias(input), messages.alias(output), rings.names());
                 let run = quote_spanned!(span=> typed::<#path::__private::#kind, _, _, #input, #output, _>);
                 let (own, argument) = of_rings(rings);
                 (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
@@ -429,7 +487,15 @@ impl Kernel {
         }
         let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
         let value = quote!(<#untyped>::new(#text));
+        let persistent = |rings: Rings, input: &Type, output: &Type| {
+            let [_, format] = rings.names();
+            let (own_input, own_output) = (messages.alias(input), messages.alias(output));
+            // Safe: the image is of this list, in which this kernel accesses only its rings.
+            let value = quote!(unsafe { <#kernel::Persistent<#own_input, #own_output>>::new(#text, IMAGE, #kernel::Rings::#format) });
+            (quote!(#kernel::Persistent<#input, #output>), value)
+        };
 
+        let state_alias = |ty: &Type| quote!(#only_if #[doc(hidden)] type #own_state = #ty;);
         let is_warp = form.rings() != Some(Rings::Block);
         let lanes_of_device =
             if is_warp { quote!(&unsafe { #path::device::Warp::new() }) } else { quote!(&unsafe { #path::device::Block::new() }) };
@@ -437,20 +503,22 @@ impl Kernel {
         let (mut items, link) = (once, format!("The kernel [`{text}`](fn@{name})."));
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
+                items.extend(state.iter().map(|(_, ty)| state_alias(ty)));
                 let declared = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
                 let declared = quote!((#(#declared)* #taken: &#input, #given: &mut #output));
                 let state = state.iter().map(|(name, _)| quote!(#name,));
                 items.extend(self.function(&called, &declared, &quote!(#(#state)* #taken, #given), body));
-                let (ty, value) = rings.persistent(&kernel, input, output, &text);
+                let (ty, value) = persistent(*rings, input, output);
                 (quote!(#[doc = #link] #deprecated), ty, value)
             }
-            Form::Actor { state: (state, _), input: (taken, input), declared, output, body } => {
+            Form::Actor { state: (state, ty), input: (taken, input), declared, output, body } => {
+                items.extend(state_alias(ty));
                 items.extend(self.function(&called, declared, &quote!(#state, #taken), body));
-                let (ty, value) = Rings::Indexed.persistent(&kernel, input, output, &text);
+                let (ty, value) = persistent(Rings::Indexed, input, output);
                 (quote!(#[doc = #link] #deprecated), ty, value)
             }
             Form::Handler { rings, input, output, .. } => {
-                let (ty, value) = rings.persistent(&kernel, input, output, &text);
+                let (ty, value) = persistent(*rings, input, output);
                 (quote!(#(#attributes)*), ty, value)
             }
             Form::Launched { .. } | Form::Grid { .. } | Form::Elements { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
@@ -474,13 +542,13 @@ impl Kernel {
             }
         });
         let taken = quote! {
-            let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = #value.arguments(#words) else { return };
+            let #path::__layouts::__private::core::option::Option::Some((#(#names,)*)) = <#untyped>::arguments(&#value, #words) else { return };
         };
         // In one body, where an error of both is one error.
         let host = quote! {
             |#host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
                 // The promises of `Entry::run`'s caller, here and below.
-                let #given = #host.on_each_lane(&|#host| {
+                let #given = #path::__layouts::image::KernelHost::on_each_lane(#host, &|#host| {
                     #taken
                     let (#machine, #lanes) = (&#path::Simulated(#host), &unsafe { #path::Threads::<#is_warp>::new(#host) });
                     let #given = #evaluated;
@@ -494,7 +562,7 @@ impl Kernel {
                 }
             }
         };
-        Expanded { items, entry: quote!(#value.entry(#run)), host }
+        Expanded { items, entry: quote!(<#untyped>::entry(&#value, #run)), host }
     }
 
     /// The user's function, `declared` with its parameters in parentheses and what it returns. If it is deprecated, the kernel calls another one with its
@@ -535,17 +603,12 @@ impl Rings {
         };
         names.map(|name| format_ident!("{name}"))
     }
-
-    fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
-        let ty = quote!(#kernel::Persistent<#input, #output>);
-        let [_, rings] = self.names();
-        // Safe: the image is of this list, in which this kernel accesses only its rings.
-        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #kernel::Rings::#rings) }))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proc_macro2::Delimiter;
+
     use super::*;
 
     fn all_forms(options: &TokenStream) -> String {
@@ -575,6 +638,32 @@ mod tests {
         assert_eq!(rooted.map(|(at, _)| &text[at..]).next(), None);
     }
 
+    /// The tokens in `unsafe` blocks.
+    fn in_unsafe(tokens: TokenStream, is_in: bool, found: &mut Vec<String>) {
+        let mut is_next = false;
+        for token in tokens {
+            let is_unsafe = matches!(&token, TokenTree::Ident(ident) if ident == "unsafe");
+            match token {
+                TokenTree::Group(group) => in_unsafe(group.stream(), is_in || is_next && group.delimiter() == Delimiter::Brace, found),
+                token if is_in => found.push(token.to_string()),
+                _ => {}
+            }
+            is_next = is_unsafe;
+        }
+    }
+
+    #[test]
+    fn no_token_of_the_user_stands_in_an_unsafe_block() {
+        let expanded = all_forms(&quote!(layouts: D; abi: user;));
+        let mut tokens = Vec::new();
+        in_unsafe(expanded.parse().unwrap(), false, &mut tokens);
+        assert!(tokens.iter().any(|token| token == "__RingmemMessage0") && tokens.iter().any(|token| token == "__RingmemElement0"));
+        let of_the_user =
+            ["A", "B", "C", "D", "S", "f32", "Handler", "DevicePointer", "user", "launched", "ends", "x", "now", "then", "None"];
+        let found: Vec<&str> = of_the_user.into_iter().filter(|name| tokens.iter().any(|token| token == name)).collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
+
     #[test]
     fn a_second_use_defines_a_macro_of_the_crate_twice() {
         let text = all_forms(&quote!());
@@ -589,7 +678,7 @@ mod tests {
             .map(|head| syn::parse_str(&format!("persistent fn {head} {{}}")).unwrap())
             .into();
         let conditions = [condition("x"), None, condition("y")];
-        let messages = Types::of(kernels.iter().zip(&conditions), Form::messages);
+        let messages = Types::of("M", kernels.iter().zip(&conditions), Form::messages);
         assert_eq!(messages.types.len(), 3);
         assert!(messages.conditions[0].is_none() && messages.conditions[1].is_none());
         assert_eq!(messages.conditions[2].as_ref().unwrap().to_string(), "y");

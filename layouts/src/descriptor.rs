@@ -165,6 +165,15 @@ pub struct Field {
     pub writer: &'static str,
 }
 
+/// Describes a field of `S`. The projection shows that it has the type `F`, which the caller's macro writes nowhere else: a user's macro in its place can
+/// expand to another type each time.
+#[doc(hidden)]
+#[must_use]
+pub const fn field<S, F: Layout>([name, type_name, writer]: [&'static str; 3], offset: usize, _projection: fn(&S) -> *const F) -> Field {
+    let layout = const { &F::DESCRIPTOR };
+    Field { name, offset, size: size_of::<F>(), type_name, type_hash: layout.hash, layout, writer }
+}
+
 impl LayoutDescriptor {
     /// Describes a number.
     #[must_use]
@@ -286,6 +295,7 @@ numbers! {
 }
 
 // SAFETY: as its elements, which are adjacent.
+#[diagnostic::do_not_recommend]
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "array",

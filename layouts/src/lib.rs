@@ -104,6 +104,7 @@ pub mod __private {
     pub use core;
 
     pub use crate::check::{another_kind, no_padding, number_of_message, offset, size_and_align};
+    pub use crate::descriptor::field;
     pub use crate::grid::{Signature, element, with_kernels, words_of};
     pub use crate::kernel::{is_argument, message};
     pub use crate::set::{join, members};

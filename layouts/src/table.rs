@@ -50,16 +50,8 @@ macro_rules! __layout_table {
                 fn every_field_is_in_the_table<$($generic),*>(value: &$type) {
                     let $name { $($field: _),+ } = value;
                 }
-                // A `*mut` to a sized place coerces to no other type.
-                fn the_types_in_the_table_are_exact<$($generic),*>(place: *mut $type) {
-                    $(
-                        // SAFETY: never called, and nothing is read.
-                        let _: *mut $field_type = unsafe { &raw mut (*place).$field };
-                    )+
-                }
-                // They are not dead code: an `allow` would be an error where the user forbids that lint.
+                // It is not dead code: an `allow` would be an error where the user forbids that lint.
                 let _ = every_field_is_in_the_table::<$($generic),*>;
-                let _ = the_types_in_the_table_are_exact::<$($generic),*>;
                 let (end, last) = (0, "");
                 $(
                     $crate::__private::offset(__core::stringify!($name), __core::stringify!($field), __core::mem::offset_of!(Self, $field), $offset);
@@ -70,15 +62,13 @@ macro_rules! __layout_table {
                 $crate::__private::size_and_align::<Self>(__core::stringify!($name), __core::option::Option::Some($size), __core::option::Option::Some($align));
                 $crate::LayoutDescriptor::of::<Self>(
                     __core::stringify!($name),
-                    &[$($crate::Field {
-                        name: __core::stringify!($field),
-                        offset: $offset,
-                        size: __core::mem::size_of::<$field_type>(),
-                        type_name: __core::stringify!($field_type),
-                        type_hash: <$field_type as $crate::Layout>::DESCRIPTOR.hash,
-                        layout: &<$field_type as $crate::Layout>::DESCRIPTOR,
-                        writer: $writer,
-                    }),+],
+                    const {
+                        &[$($crate::__private::field::<Self, $field_type>(
+                            [__core::stringify!($field), __core::stringify!($field_type), $writer],
+                            $offset,
+                            |value| &raw const value.$field,
+                        )),+]
+                    },
                 )
             };
         }
@@ -112,23 +102,20 @@ macro_rules! __shared_layout {
         #[diagnostic::do_not_recommend]
         unsafe impl $crate::Layout for $name {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
-                fn the_fields_are_all_and_exact(value: &$name) {
+                fn the_fields_are_all(value: &$name) {
                     let $name { $($field: _),+ } = value;
-                    $(let _: *const $type = &raw const value.$field;)+
                 }
                 // It is not dead code: an `allow` would be an error where the user forbids that lint.
-                let _ = the_fields_are_all_and_exact;
+                let _ = the_fields_are_all;
                 $crate::LayoutDescriptor::of::<$name>(
                     $text,
-                    &[$($crate::Field {
-                        name: $named,
-                        offset: $crate::__private::core::mem::offset_of!($name, $field),
-                        size: $crate::__private::core::mem::size_of::<$type>(),
-                        type_name: $crate::__private::core::stringify!($type),
-                        type_hash: <$type as $crate::Layout>::DESCRIPTOR.hash,
-                        layout: &<$type as $crate::Layout>::DESCRIPTOR,
-                        writer: $writer,
-                    }),+],
+                    const {
+                        &[$($crate::__private::field::<$name, $type>(
+                            [$named, $crate::__private::core::stringify!($type), $writer],
+                            $crate::__private::core::mem::offset_of!($name, $field),
+                            |value| &raw const value.$field,
+                        )),+]
+                    },
                 )
                 .with_kind($kind)
             };

@@ -26,6 +26,7 @@ mod errors;
 mod grid;
 mod host_backend;
 mod host_sim;
+mod hostile_names;
 mod loom_wait;
 mod manager;
 mod mirror;

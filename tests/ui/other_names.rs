@@ -31,7 +31,25 @@ facade::kernels::kernels! {
     }
 }
 
+/// Types that a macro passes on are in invisible groups.
+macro_rules! copy {
+    ($at:ty, $x:ty, $y:ty) => {
+        crate::facade::kernels::kernels! {
+            pub grid fn copy(at: $at, x: $x, y: $y) {
+                *y = x[at.get()];
+            }
+        }
+    };
+}
+
+mod passed {
+    copy!(crate::facade::kernels::Index, &[u32], &mut u32);
+}
+
 fn main() {
+    let mut copied = 0;
+    passed::copy(facade::kernels::Index::new(1, 2), &[1, 2], &mut copied);
+    assert_eq!((copied, passed::COPY.name()), (2, "copy"));
     let (mut then, mut y) = (Number { value: 0 }, 1);
     double(&Number { value: 2 }, &mut then);
     add(facade::kernels::Index::new(0, 1), &[2], &mut y);

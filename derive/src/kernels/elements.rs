@@ -12,13 +12,15 @@
 //! | `a: T` | `a: T` | a copy |
 //!
 //! On the host, the words of the launch have the same order, and a group calls the function for its part of the elements.
+//!
+//! The expansion is `unsafe`, next to tokens of a user who may be hostile: see "Soundness" in the parent.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Token, Type};
 
-use super::{Expanded, Kernel};
+use super::{Expanded, Kernel, Types};
 use crate::layout::unraw;
 
 pub(super) struct Parameter {
@@ -54,35 +56,41 @@ impl Parameter {
     }
 }
 
-pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStream, called: &Ident, run: &TokenStream) -> Expanded {
+pub(super) fn expand(
+    kernel: &Kernel,
+    parameters: &[Parameter],
+    elements: &Types<'_>,
+    path: &TokenStream,
+    called: &Ident,
+    run: &TokenStream,
+) -> Expanded {
     let Kernel { conditions, attributes, visibility, name, .. } = kernel;
     let text = unraw(name);
     let only_if = quote!(#(#conditions)*);
     let constant = Ident::new(&text.to_uppercase(), name.span());
     let [names, entry] = [format_ident!("__{text}_parameters"), format_ident!("__{text}_on_the_device")];
     let [at, index, begin, count, host, words, arguments, function] =
-        ["at", "index", "begin", "count", "host", "words", "arguments", "function"].map(|name| Ident::new(name, Span::mixed_site()));
+        ["at", "index", "begin", "count", "host", "words", "arguments", "function"].map(super::own);
+    let [safe, safe_type] = [super::own("safe"), super::own("Safe")];
     let (grid, private) = (quote!(#path::__layouts::grid), quote!(#path::__private::elements));
 
     let (mut markers, mut named) = (TokenStream::new(), TokenStream::new());
-    let (mut kinds, mut lengths, mut checked) = (Vec::new(), vec![quote!(1)], TokenStream::new());
+    let (mut kinds, mut own_kinds, mut lengths, mut checked) = (Vec::new(), Vec::new(), vec![quote!(1)], TokenStream::new());
     let (mut taken, mut places, mut read, mut given) = (Vec::new(), TokenStream::new(), TokenStream::new(), Vec::new());
     let mut signature = Vec::new();
     // Those with an element for each call.
-    let mut elements: Vec<Ident> = Vec::new();
+    let mut columns: Vec<Ident> = Vec::new();
     for Parameter { name, role, ty, .. } in parameters {
-        // Hygienic: a parameter's name cannot hide another's, or a name of the expansion.
-        let place = Ident::new(&format!("{}_place", unraw(name)), Span::mixed_site());
-        let len = Ident::new(&format!("{}_len", unraw(name)), Span::mixed_site());
-        // Of the macro, so that lints of names do not concern it.
-        let mut marker = name.clone();
-        marker.set_span(Span::mixed_site());
+        let (place, len) = (super::own(&format!("{}_place", unraw(name))), super::own(&format!("{}_len", unraw(name))));
+        // Of the macro, so that lints of names do not concern it; its edition may have other keywords than the user's.
+        let marker = Ident::new_raw(&unraw(name), Span::mixed_site());
+        let own = elements.alias(ty);
         signature.push(match role {
             Role::Index => quote!(#grid::Index),
-            Role::Element => quote!(&#ty),
-            Role::ElementMut => quote!(&mut #ty),
-            Role::All => quote!(&[#ty]),
-            Role::Scalar => quote!(#ty),
+            Role::Element => quote!(&#own),
+            Role::ElementMut => quote!(&mut #own),
+            Role::All => quote!(&[#own]),
+            Role::Scalar => quote!(#own),
         });
         if *role != Role::Index {
             let what = unraw(name);
@@ -95,45 +103,48 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
                 }
             });
         }
-        let kind = |kind: TokenStream| quote_spanned!(ty.span()=> #grid::#kind<#ty, #names::#marker>);
+        let mut kind = |kind: TokenStream| {
+            kinds.push(quote_spanned!(ty.span()=> #grid::#kind<#ty, #names::#marker>));
+            own_kinds.push(quote!(#grid::#kind<#own, #names::#marker>));
+        };
         match role {
             Role::Index => given.push(quote!(#grid::Index::new(#index, #count as usize))),
             Role::Element => {
-                kinds.push(kind(quote!(Element)));
+                kind(quote!(Element));
                 lengths.push(quote!(1));
-                taken.push(quote!(#place: *const #ty));
-                places.extend(quote!(let #place = #private::Column::new(#place.cast_mut());));
-                elements.push(place.clone());
-                read.extend(quote!(let #place = #arguments.elements::<#ty>();));
-                given.push(quote!(#place.get(#at)));
+                taken.push(quote!(#place: *const #own));
+                places.extend(quote!(let #place = #private::Column::<#own>::new(#place as *mut #own);));
+                columns.push(place.clone());
+                read.extend(quote!(let #place = #private::Arguments::elements::<#own>(&mut #arguments);));
+                given.push(quote!(#private::Column::<#own>::get(#place, #at)));
             }
             Role::ElementMut => {
-                kinds.push(kind(quote!(ElementMut)));
+                kind(quote!(ElementMut));
                 lengths.push(quote!(1));
-                taken.push(quote!(#place: *mut #ty));
-                places.extend(quote!(let #place = #private::Column::new(#place);));
-                elements.push(place.clone());
-                read.extend(quote!(let #place = #arguments.elements::<#ty>();));
-                given.push(quote!(#place.get_mut(#at)));
+                taken.push(quote!(#place: *mut #own));
+                places.extend(quote!(let #place = #private::Column::<#own>::new(#place);));
+                columns.push(place.clone());
+                read.extend(quote!(let #place = #private::Arguments::elements::<#own>(&mut #arguments);));
+                given.push(quote!(#private::Column::<#own>::get_mut(#place, #at)));
             }
             Role::All => {
-                kinds.push(kind(quote!(All)));
+                kind(quote!(All));
                 lengths.push(quote!(2));
-                taken.push(quote!(#place: *const #ty));
+                taken.push(quote!(#place: *const #own));
                 taken.push(quote!(#len: u64));
-                places.extend(quote!(let #place = #private::slice(#place, #len);));
-                read.extend(quote!(let #place = #arguments.all::<#ty>();));
+                places.extend(quote!(let #place = #private::slice::<#own>(#place, #len);));
+                read.extend(quote!(let #place = #private::Arguments::all::<#own>(&mut #arguments);));
                 given.push(quote!(#place));
             }
             Role::Scalar => {
-                kinds.push(kind(quote!(Scalar)));
+                kind(quote!(Scalar));
                 let here = crate::spanned(path, ty.span());
-                let words = quote_spanned!(ty.span()=> #here::__layouts::__private::words_of::<#ty>());
+                let words = quote_spanned!(ty.span()=> #here::__layouts::__private::words_of::<#own>());
                 // On both sides: the device's compiler has no such parameters.
                 checked.extend(quote_spanned!(ty.span()=> let _ = #words;));
                 lengths.push(words);
-                taken.push(quote!(#place: #ty));
-                read.extend(quote!(let #place = #arguments.value::<#ty>();));
+                taken.push(quote!(#place: #own));
+                read.extend(quote!(let #place = #private::Arguments::value::<#own>(&mut #arguments);));
                 given.push(place.to_token_stream());
             }
         }
@@ -141,13 +152,13 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
     // Whatever has this name, also if an attribute removes the function: it is safe to call, and keeps no reference.
     let function_is_safe = quote! {
         #[inline(always)]
-        fn safe<F: #path::__layouts::__private::core::ops::Fn(#(#signature),*)>(function: F) -> F {
-            function
+        fn #safe<#safe_type: #path::__layouts::__private::core::ops::Fn(#(#signature),*)>(#function: #safe_type) -> #safe_type {
+            #function
         }
-        let #function = safe(#called);
+        let #function = #safe(#called);
     };
     let [counted, indexed] = match parameters.iter().any(|parameter| parameter.role == Role::Index) {
-        true => [quote!(let #count = #arguments.count();), quote!(let #index = #at;)],
+        true => [quote!(let #count = #private::Arguments::count(&#arguments);), quote!(let #index = #at;)],
         false => [TokenStream::new(), TokenStream::new()],
     };
     let constant_type = quote!(#grid::GridKernel<(#(#kinds,)*)>);
@@ -174,7 +185,7 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
         #[doc = #link]
         #deprecated
         #[cfg(not(target_os = "cuda"))]
-        #visibility const #constant: #constant_type = unsafe { #grid::GridKernel::new(#text, IMAGE) };
+        #visibility const #constant: #constant_type = unsafe { <#grid::GridKernel<(#(#own_kinds,)*)>>::new(#text, IMAGE) };
 
         #only_if
         #[cfg(target_os = "cuda")]
@@ -185,8 +196,8 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
                 #places
                 #private::for_each(
                     #count,
-                    |#begin| (#(#elements.skip(#begin),)*),
-                    |(#(#elements,)*), #at, #index| #function(#(#given),*),
+                    |#begin| (#(#private::Column::skip(#columns, #begin),)*),
+                    |(#(#columns,)*), #at, #index| #function(#(#given),*),
                 );
             }
         }
@@ -200,7 +211,7 @@ pub(super) fn expand(kernel: &Kernel, parameters: &[Parameter], path: &TokenStre
             // The promises of `Entry::run`'s caller.
             unsafe {
                 #read
-                for #at in #arguments.part() {
+                for #at in #private::Arguments::part(&#arguments) {
                     #indexed
                     #function(#(#given),*);
                 }

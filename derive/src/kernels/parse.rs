@@ -139,7 +139,7 @@ impl Parse for Kernel {
                 return Err(Error::new(parentheses.span.join(), message));
             }
             Some(Rings::Indexed) => Form::Launched { arguments: arguments(&content)?, function: after_equals(input)? },
-            None if input.peek(token::Brace) || input.peek(Token![->]) => elements(&content, input, &name)?,
+            None if input.peek(token::Brace) || input.peek(Token![->]) => elements(&content, input, &name, is_unsafe)?,
             None => Form::Grid { arguments: arguments(&content)?, function: after_equals(input)? },
         };
         match (&form, is_unsafe) {
@@ -329,14 +329,14 @@ fn actor(rings: Rings, state: (Ident, Type), content: ParseStream<'_>, input: Pa
 }
 
 /// `grid fn saxpy(x: &f32, y: &mut f32, a: f32) { .. }`
-fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident) -> Result<Form> {
+fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident, is_unsafe: bool) -> Result<Form> {
     let mut parameters: Vec<Parameter> = Vec::new();
     while !content.is_empty() {
         let mutable = content.parse()?;
         let name: Ident = content.parse()?;
         content.parse::<Token![:]>()?;
         let written: Type = content.parse()?;
-        let (role, ty) = match written.clone() {
+        let (role, ty) = match plain(&written).clone() {
             Type::Reference(reference) => {
                 // With a longer one, safe code could keep a reference to memory that is freed after the launch.
                 if let Some(lifetime) = reference.lifetime.filter(|lifetime| lifetime.ident != "_") {
@@ -370,6 +370,12 @@ fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident) ->
         return Err(input.error("a kernel returns nothing: it writes to its parameters `&mut T`"));
     }
     let has = |role| parameters.iter().any(|parameter| parameter.role == role);
+    if is_unsafe && !has(Role::ElementMut) {
+        let message = format!(
+            "the body of an `unsafe grid fn` is a function: `unsafe grid fn {kernel}(data: DevicePointer<f32>, count: u64) = FUNCTION;`"
+        );
+        return Err(Error::new(kernel.span(), message));
+    }
     if !has(Role::ElementMut) {
         let message = format!("`{kernel}` writes nothing: a parameter `y: &mut T` is its output");
         return Err(Error::new(kernel.span(), message));
@@ -384,7 +390,7 @@ fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident) ->
 }
 
 fn is_index(ty: &Type) -> bool {
-    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Index"))
+    matches!(plain(ty), Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Index"))
 }
 
 fn body(input: ParseStream<'_>) -> Result<Group> {
