@@ -46,7 +46,8 @@ use sealed::{Arguments, Lend};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be lent for the parameter `{P}`",
     label = "does not fit this parameter",
-    note = "`Element<T, x>` is `x: &T` and `All<T, x>` is `x: &[T]`: lend a `&Buffer<T, _>` in memory that devices see; `ElementMut<T, x>` is `x: &mut T`: lend a `&mut Buffer<T, _>`; `Scalar<T, x>` is `x: T`: pass a `T`"
+    note = "`Element<T, x>` is `x: &T` and `All<T, x>` is `x: &[T]`: lend a `&Buffer<T, _>` or a `Slice<T, _>` of memory that devices see; `ElementMut<T, x>` is `x: &mut T`: lend a `&mut Buffer<T, _>` or a `SliceMut<T, _>`; `Scalar<T, x>` is `x: T`: pass a `T`",
+    note = "arguments are a tuple, one for each parameter but `Index`, in their order: `(&x, &mut y, 2.0)`, and `(&mut y,)` for one"
 )]
 pub trait Lent<P>: Lend<P> {}
 
@@ -54,7 +55,8 @@ pub trait Lent<P>: Lend<P> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given for the parameter `{P}`",
     label = "does not fit this parameter",
-    note = "`Element<T, x>`, `ElementMut<T, x>` and `All<T, x>` take a `Buffer<T, _>` in memory that devices see, by value; `Scalar<T, x>` takes a `T`"
+    note = "`Element<T, x>`, `ElementMut<T, x>` and `All<T, x>` take a `Buffer<T, _>` in memory that devices see, by value; `Scalar<T, x>` takes a `T`",
+    note = "arguments are a tuple, one for each parameter but `Index`, in their order: `(x, y, 2.0)`, and `(y,)` for one"
 )]
 pub trait Given<P>: Lend<P> {
     /// The buffer or lease; `()` for a value.

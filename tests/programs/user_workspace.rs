@@ -196,6 +196,9 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
     let main = replaced(&main, "backend::host::HostBackend", "backend::cuda::CudaBackend");
     let main = replaced(&main, "HostBackend::builder().build()?", "CudaBackend::open()?");
+    // Kernels of the program, which no build script compiles.
+    let own = "mod own {\n    ringmem_kernels::kernels! {\n        pub grid fn own(y: &mut u32) {\n            *y += 1;\n        }\n    }\n}\n\nfn main(";
+    let main = replaced(&main, "fn main(", own);
     let two = "
     let mut other = Channel::open(&backend, 0, STEP)?;
     channel.send(Particle { position: [0.0; 3], velocity: [0.0, 1001.0, 0.0] })?;
@@ -216,6 +219,8 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
         let answers: Vec<_> = block.iter().take(count).map(|answer| answer.position).collect();
         println!(\"{}, {:?}, {:?}\", answers.len(), answers.iter().all(|answer| *answer == answers[0]).then(|| answers.first()), block.close().map(|end| end.control.processed).map_err(|error| error.to_string()));
     }
+    let mut sums_of_words = GpuBuffer::from_slice(Device::new(&backend, 0), &[1_u32; 5])?;
+    println!(\"{} bytes of PTX: {}\", own::IMAGE.ptx.len(), stream.run(own::OWN, (&mut sums_of_words,)).unwrap_err());
     println!(\"{}\", stream.run(FALL, (&mut particles, 1e6)).unwrap_err());
     std::process::exit(0) // the context has failed";
     write(package.join("src/main.rs"), &replaced(&main, "\n    Ok(())", two));
@@ -224,10 +229,11 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
         command(&package, &["run", "--quiet"]).env("LD_LIBRARY_PATH", driver).env("RINGMEM_DOUBLE_KERNELS", "ptx").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    let [fallen, first, panicked, second, sums, whole, lane, warp, trapped] = said.lines().collect::<Vec<_>>()[..] else {
+    let [fallen, first, panicked, second, sums, whole, lane, warp, none, trapped] = said.lines().collect::<Vec<_>>()[..] else {
         panic!("{said}")
     };
     assert_eq!((fallen, first, sums), (FALLEN, STEPPED, "7500"));
+    assert!(none.starts_with("0 bytes of PTX: an image without PTX (its kernels are compiled for the host alone"), "{none}");
     assert!(trapped.contains("CUDA_ERROR_LAUNCH_FAILED"), "{trapped}");
     assert!(panicked.contains("Faulted") && panicked.ends_with(": a panic (1 fault)"), "{panicked}");
     assert_eq!(second, "[1.0, 1.0, 1.0]");

@@ -388,6 +388,11 @@ impl LoadedImage {
 impl DeviceModule {
     fn load(device: &Device, image: &Image) -> Result<Self> {
         let calls = device.calls;
+        if image.ptx.is_empty() {
+            return Err(Error::Unsupported {
+                what: "an image without PTX (its kernels are compiled for the host alone: a build script with `ringmem_ptx_builder::embed` compiles those of its package's library)",
+            });
+        }
         let module = compile(calls, image.ptx)?;
         let mut on_device = Self { module, kernels: Vec::with_capacity(image.host.len()) };
         let filled = on_device.check_abi(device, image).and_then(|()| {
