@@ -13,6 +13,7 @@
 //! | constant or static | a binding | bindings, and items in blocks, have names that begin with `__ringmem_`: a pattern `name` is a constant, if there is one |
 //! | macro in the place of a type, which expands differently each time | a type | trusted code names an alias, in which the type stands once. Where the user's tokens stand again, as in a constant's declaration or a function, the compiler compares |
 //! | expression in a type | `unsafe` | no user's tokens stand in an `unsafe` block |
+//! | attribute, a macro, of a kernel | `unsafe` | it stands on functions and constants without `unsafe`. Attributes of the expansion have names of the language, which no macro can have: `diagnostic::..` begins with a module |
 //! | attribute that removes or replaces the function | the called function | it is passed through a function that requires a safe function of any lifetime |
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
@@ -395,11 +396,6 @@ impl Kernel {
         let called = if deprecated.is_some() { format_ident!("__{text}_itself") } else { name.clone() };
         let constant = Ident::new(&text.to_uppercase(), name.span());
         let entry = format_ident!("__{text}_on_the_device");
-        let own_state = match form {
-            Form::Each { state: Some((_, ty)), .. } | Form::Actor { state: (_, ty), .. } => ty.span(),
-            _ => Span::call_site(),
-        };
-        let own_state = format_ident!("__{text}_state", span = Span::call_site().located_at(own_state));
         let [machine, lanes, host, words, controls, epoch, idle_ns, batch, groups] =
             ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"].map(own);
         // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.
@@ -439,11 +435,14 @@ impl Kernel {
                 (vec![(groups.clone(), shared)], groups.to_token_stream())
             }
         };
-        let (own, call) = match form {
+        let arguments_of = |arguments: &[(Ident, Type)]| -> Vec<(Ident, Type)> {
+            arguments.iter().map(|(name, ty)| (own(&format!("argument_{}", unraw(name))), ty.clone())).collect()
+        };
+        let (arguments, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
                 let (input, output, [kind, _]) = (messages.alias(input), messages.alias(output), rings.names());
                 let run = match state {
-                    Some(_) => quote_spanned!(span=> fold::<#path::__private::#kind, _, _, #own_state, #input, #output, _>),
+                    Some(_) => quote_spanned!(span=> fold::<#path::__private::#kind, _, _, _, #input, #output, _>),
                     None => quote_spanned!(span=> each::<#path::__private::#kind, _, _, #input, #output, _>),
                 };
                 let (own, argument) = of_rings(rings);
@@ -451,7 +450,7 @@ impl Kernel {
             }
             Form::Actor { input: (_, input), output, .. } => {
                 let (input, output) = (messages.alias(input), messages.alias(output));
-                let run = quote_spanned!(span=> actor::<_, _, #own_state, #input, #output, _>);
+                let run = quote_spanned!(span=> actor::<_, _, _, #input, #output, _>);
                 (Vec::new(), quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #given)))
             }
             Form::Handler { rings, input, output, .. } => {
@@ -461,16 +460,18 @@ impl Kernel {
                 (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
             Form::Launched { arguments, function } => {
-                let names = arguments.iter().map(|(name, _)| name);
-                (arguments.clone(), quote_spanned!(function.span()=> #given(#machine, #lanes, #launch, #(#names),*)))
+                let arguments = arguments_of(arguments);
+                let names: Vec<_> = arguments.iter().map(|(name, _)| name.clone()).collect();
+                (arguments, quote_spanned!(function.span()=> #given(#machine, #lanes, #launch, #(#names),*)))
             }
             Form::Grid { arguments, function } => {
-                let names = arguments.iter().map(|(name, _)| name);
-                (arguments.clone(), quote_spanned!(function.span()=> #given(#machine, #lanes, #(#names),*)))
+                let arguments = arguments_of(arguments);
+                let names: Vec<_> = arguments.iter().map(|(name, _)| name.clone()).collect();
+                (arguments, quote_spanned!(function.span()=> #given(#machine, #lanes, #(#names),*)))
             }
             Form::Elements { .. } => (Vec::new(), TokenStream::new()),
         };
-        let asserted = own.iter().map(|(_, ty)| {
+        let asserted = arguments.iter().map(|(_, ty)| {
             let path = crate::spanned(path, ty.span());
             quote_spanned!(ty.span()=> #path::__layouts::__private::is_argument::<#ty>();)
         });
@@ -481,7 +482,7 @@ impl Kernel {
             let control = quote!(#kernel::DevicePointer<#path::__layouts::ControlBlock<u64>>);
             types = vec![control, quote!(#kernel::Epoch), quote!(u64), quote!(u64)];
         }
-        for (name, ty) in own {
+        for (name, ty) in arguments {
             names.push(name);
             types.push(ty.into_token_stream());
         }
@@ -495,7 +496,6 @@ impl Kernel {
             (quote!(#kernel::Persistent<#input, #output>), value)
         };
 
-        let state_alias = |ty: &Type| quote!(#only_if #[doc(hidden)] type #own_state = #ty;);
         let is_warp = form.rings() != Some(Rings::Block);
         let lanes_of_device =
             if is_warp { quote!(&unsafe { #path::device::Warp::new() }) } else { quote!(&unsafe { #path::device::Block::new() }) };
@@ -503,7 +503,6 @@ impl Kernel {
         let (mut items, link) = (once, format!("The kernel [`{text}`](fn@{name})."));
         let (documented, constant_type, constant_value) = match form {
             Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
-                items.extend(state.iter().map(|(_, ty)| state_alias(ty)));
                 let declared = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
                 let declared = quote!((#(#declared)* #taken: &#input, #given: &mut #output));
                 let state = state.iter().map(|(name, _)| quote!(#name,));
@@ -511,15 +510,16 @@ impl Kernel {
                 let (ty, value) = persistent(*rings, input, output);
                 (quote!(#[doc = #link] #deprecated), ty, value)
             }
-            Form::Actor { state: (state, ty), input: (taken, input), declared, output, body } => {
-                items.extend(state_alias(ty));
+            Form::Actor { state: (state, _), input: (taken, input), declared, output, body } => {
                 items.extend(self.function(&called, declared, &quote!(#state, #taken), body));
                 let (ty, value) = persistent(Rings::Indexed, input, output);
                 (quote!(#[doc = #link] #deprecated), ty, value)
             }
             Form::Handler { rings, input, output, .. } => {
                 let (ty, value) = persistent(*rings, input, output);
-                (quote!(#(#attributes)*), ty, value)
+                let itself = format_ident!("__{text}_kernel");
+                items.extend(quote!(#only_if #[doc(hidden)] #[cfg(not(target_os = "cuda"))] const #itself: #ty = #value;));
+                (quote!(#(#attributes)*), ty, itself.into_token_stream())
             }
             Form::Launched { .. } | Form::Grid { .. } | Form::Elements { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
         };

@@ -70,15 +70,19 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
         described.extend(quote!(#ident #named [#ty] #writer;));
     }
 
-    let kind = options.message.as_ref().map_or_else(|| quote!(0), ToTokens::to_token_stream);
-    let message = options.message.as_ref().map(|kind| {
-        let here = crate::spanned(path, kind.span());
-        checks.extend(quote_spanned!(kind.span()=> #here::__private::number_of_message(#text, #kind);));
+    // The user's expression stands once.
+    let kind = match &options.message {
+        Some(_) => quote!(<#name as #path::RingMessage>::KIND),
+        None => quote!(0),
+    };
+    let message = options.message.as_ref().map(|number| {
+        let here = crate::spanned(path, number.span());
+        checks.extend(quote_spanned!(number.span()=> #here::__private::number_of_message(#text, <#name as #here::RingMessage>::KIND);));
         quote_spanned! {name.span()=>
             #lints
             #[diagnostic::do_not_recommend]
             impl #here::RingMessage for #name {
-                const KIND: u64 = #kind;
+                const KIND: u64 = #number;
             }
         }
     });

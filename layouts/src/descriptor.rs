@@ -165,11 +165,23 @@ pub struct Field {
     pub writer: &'static str,
 }
 
+/// The type of a field, whose error does not list the types that have a layout. Only those can implement it.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a type that host and device share",
+    label = "has no layout",
+    note = "derive `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
+)]
+pub trait FieldType: Layout {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Layout> FieldType for T {}
+
 /// Describes a field of `S`. The projection shows that it has the type `F`, which the caller's macro writes nowhere else: a user's macro in its place can
 /// expand to another type each time.
 #[doc(hidden)]
 #[must_use]
-pub const fn field<S, F: Layout>([name, type_name, writer]: [&'static str; 3], offset: usize, _projection: fn(&S) -> *const F) -> Field {
+pub const fn field<S, F: FieldType>([name, type_name, writer]: [&'static str; 3], offset: usize, _projection: fn(&S) -> *const F) -> Field {
     let layout = const { &F::DESCRIPTOR };
     Field { name, offset, size: size_of::<F>(), type_name, type_hash: layout.hash, layout, writer }
 }
@@ -295,7 +307,6 @@ numbers! {
 }
 
 // SAFETY: as its elements, which are adjacent.
-#[diagnostic::do_not_recommend]
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "array",

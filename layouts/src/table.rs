@@ -40,25 +40,25 @@ macro_rules! __layout_table {
         $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
     ) => {
         // SAFETY: all fields have layouts, and the checks below leave no padding.
-        #[diagnostic::do_not_recommend]
         unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
                 // The user may have macros and types with the names of core's.
                 use $crate::__private::core as __core;
 
-                // A pattern without `..` must name every field.
-                fn every_field_is_in_the_table<$($generic),*>(value: &$type) {
-                    let $name { $($field: _),+ } = value;
+                // A pattern without `..` must name every field, and one with `..` is of a struct, not of a union.
+                fn every_field_is_in_the_table<$($generic),*>(__ringmem_struct: &$type) {
+                    let $name { $($field: _),+ } = __ringmem_struct;
+                    let $name { $($field: _),+, .. } = __ringmem_struct;
                 }
                 // It is not dead code: an `allow` would be an error where the user forbids that lint.
                 let _ = every_field_is_in_the_table::<$($generic),*>;
-                let (end, last) = (0, "");
+                let (__ringmem_end, __ringmem_last) = (0, "");
                 $(
                     $crate::__private::offset(__core::stringify!($name), __core::stringify!($field), __core::mem::offset_of!(Self, $field), $offset);
-                    $crate::__private::no_padding(__core::stringify!($name), last, end, $offset);
-                    let (end, last) = ($offset + __core::mem::size_of::<$field_type>(), __core::stringify!($field));
+                    $crate::__private::no_padding(__core::stringify!($name), __ringmem_last, __ringmem_end, $offset);
+                    let (__ringmem_end, __ringmem_last) = ($offset + __core::mem::size_of::<$field_type>(), __core::stringify!($field));
                 )+
-                $crate::__private::no_padding(__core::stringify!($name), last, end, __core::mem::size_of::<Self>());
+                $crate::__private::no_padding(__core::stringify!($name), __ringmem_last, __ringmem_end, __core::mem::size_of::<Self>());
                 $crate::__private::size_and_align::<Self>(__core::stringify!($name), __core::option::Option::Some($size), __core::option::Option::Some($align));
                 $crate::LayoutDescriptor::of::<Self>(
                     __core::stringify!($name),
@@ -66,7 +66,7 @@ macro_rules! __layout_table {
                         &[$($crate::__private::field::<Self, $field_type>(
                             [__core::stringify!($field), __core::stringify!($field_type), $writer],
                             $offset,
-                            |value| &raw const value.$field,
+                            |__ringmem_struct| &raw const __ringmem_struct.$field,
                         )),+]
                     },
                 )
@@ -91,7 +91,8 @@ macro_rules! __layout_table_now {
 ///
 /// The derive leaves this to a macro because `$crate` is this crate, whatever path the derive was given: an `unsafe impl` may rely on nothing
 /// that a module in the crate's place can replace. So it checks here that the fields are all of the struct's, with their types: another macro may
-/// have changed them after the derive, and a stand-in may call this macro with others.
+/// have changed them after the derive, and a stand-in may call this macro with others. No attribute stands on the `unsafe impl` but those of the language: a
+/// path such as `diagnostic::do_not_recommend` can be a user's macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_layout {
@@ -99,11 +100,12 @@ macro_rules! __shared_layout {
         // SAFETY: each field of the struct is here, with its own type, which has a layout: any bytes are a valid value. `DeviceBytes::CHECKED`, which
         // every reader of the bytes evaluates, finds padding.
         $($lints)*
-        #[diagnostic::do_not_recommend]
         unsafe impl $crate::Layout for $name {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
-                fn the_fields_are_all(value: &$name) {
-                    let $name { $($field: _),+ } = value;
+                // A pattern without `..` must name every field, and one with `..` is of a struct, not of a union.
+                fn the_fields_are_all(__ringmem_struct: &$name) {
+                    let $name { $($field: _),+ } = __ringmem_struct;
+                    let $name { $($field: _),+, .. } = __ringmem_struct;
                 }
                 // It is not dead code: an `allow` would be an error where the user forbids that lint.
                 let _ = the_fields_are_all;
@@ -113,7 +115,7 @@ macro_rules! __shared_layout {
                         &[$($crate::__private::field::<$name, $type>(
                             [$named, $crate::__private::core::stringify!($type), $writer],
                             $crate::__private::core::mem::offset_of!($name, $field),
-                            |value| &raw const value.$field,
+                            |__ringmem_struct| &raw const __ringmem_struct.$field,
                         )),+]
                     },
                 )

@@ -85,8 +85,8 @@ mod hostile {
             then.value = 2 * now.value;
         }
 
-        pub grouped fn triple(total: &mut u64, now: &Number, then: &mut Number) {
-            *total += 1;
+        pub grouped fn triple(last: &mut Option<&str>, now: &Number, then: &mut Number) {
+            *last = Some("7");
             then.value = 3 * now.value;
         }
     }

@@ -535,3 +535,34 @@ fn the_abi_has_the_kinds_of_kernels_of_several_warps() {
     assert_eq!((one.layouts, one.layouts), (groups.layouts, block.layouts));
     assert!(one.hash != groups.hash && one.hash != block.hash && groups.hash != block.hash, "PTX of one is refused for another");
 }
+
+mod a_constant_with_the_name_of_an_argument {
+    #![allow(dead_code, non_upper_case_globals)]
+
+    use super::{DevicePointer, Lanes, Machine, kernels};
+
+    const number: u64 = 5;
+
+    kernels! {
+        pub unsafe grid fn write(first: DevicePointer<u64>, number: u64) = write_number;
+    }
+
+    unsafe fn write_number<M: Machine, L: Lanes>(machine: &M, lanes: &L, first: DevicePointer<u64>, value: u64) {
+        if let Some(word) = machine.at(first.address(), 8, 8).filter(|_| lanes.lane() == 0) {
+            // SAFETY: mapped, and one lane writes.
+            unsafe { word.cast::<u64>().write(value) };
+        }
+    }
+}
+
+#[test]
+fn a_constant_is_no_pattern_of_an_argument() {
+    use a_constant_with_the_name_of_an_argument::{ABI, IMAGE, WRITE};
+    for backend in backends() {
+        let (module, stream) = (Module::load(&backend, &IMAGE, &ABI).expect("the same ABI"), Stream::new(&backend, 0).expect("a stream"));
+        let word = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[0]).expect("room");
+        // SAFETY: the word lives until the launch is complete, and nothing else uses it.
+        unsafe { stream.start(&module, &WRITE, (word.device_pointer().expect("a word"), 4), 1) }.expect("queued").wait().expect("it ends");
+        assert_eq!(word.to_vec().expect("a copy"), [4]);
+    }
+}

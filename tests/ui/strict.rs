@@ -40,6 +40,17 @@ pub mod names {
 
     use super::structs::Number;
 
+    /// A tool of the compiler has this name.
+    mod diagnostic {}
+
+    #[derive(::core::clone::Clone, ::core::marker::Copy, ::ringmem_kernels::SharedLayout)]
+    #[repr(C)]
+    pub struct Here {
+        pub value: u64,
+    }
+
+    const _: ::ringmem_layouts::LayoutDescriptor = <Here as ::ringmem_layouts::Layout>::DESCRIPTOR;
+
     super::facade::kernels::kernels! {
         /// A keyword.
         pub persistent fn r#move(now: &Number, then: &mut Number) {
