@@ -55,7 +55,7 @@ pub trait Lent<P>: Lend<P> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given for the parameter `{P}`",
     label = "does not fit this parameter",
-    note = "`Element<T, x>`, `ElementMut<T, x>` and `All<T, x>` take a `Buffer<T, _>` in memory that devices see, by value; `Scalar<T, x>` takes a `T`",
+    note = "`Element<T, x>` is `x: &T`, `ElementMut<T, x>` is `x: &mut T` and `All<T, x>` is `x: &[T]`: give a `Buffer<T, _>` in memory that devices see, the stream takes it by value and returns it; `Scalar<T, x>` is `x: T`: pass a `T`",
     note = "arguments are a tuple, one for each parameter but `Index`, in their order: `(x, y, 2.0)`, and `(y,)` for one"
 )]
 pub trait Given<P>: Lend<P> {
@@ -388,15 +388,17 @@ impl<T: DeviceBytes, N: Parameter> Given<Scalar<T, N>> for T {
     fn back(self) {}
 }
 
-/// Implements [`Given`] for buffers and leases.
+/// Implements [`Given`] for buffers and leases. The error of another element or memory is that of [`Given`], which names the parameter.
 macro_rules! given {
     ($($marker:ident: $operand:ident, |$this:ident, $all:ident, $name:ident| $lend:expr;)+) => {$(
+        #[diagnostic::do_not_recommend]
         impl<A: $operand<Element = T, Memory: Memory<Visibility: DeviceReadable>>, T: DeviceBytes, $name: Parameter> Lend<$marker<T, $name>> for A {
             fn lend(&self, $all: &mut Arguments<'_>) -> Result<()> {
                 let $this = self;
                 $lend
             }
         }
+        #[diagnostic::do_not_recommend]
         impl<A: $operand<Element = T, Memory: Memory<Visibility: DeviceReadable>>, T: DeviceBytes, $name: Parameter> Given<$marker<T, $name>> for A {
             type Back = A;
 
