@@ -117,6 +117,11 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         hosts.push(quote!(#only_if #host));
     }
     let once = once_per_crate();
+    let device_errors = device_errors().map(|said| {
+        let message = format!("the kernels do not compile for a GPU:\n{said}");
+        // Not `compile_error!`, after which the host's compiler may leave out its own errors.
+        quote!(const _: () = #path::__layouts::__private::core::panic!("{}", #message);)
+    });
     let table = messages.table(&path, &hosts);
     let signatures = list.iter().zip(&conditions).filter_map(|(kernel, condition)| {
         let (only_if, text) = (only_if(condition), unraw(&kernel.name));
@@ -162,6 +167,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         #signatures
         #items
         #once
+        #device_errors
 
         // Last, so that the last error of a second use names it.
         #[doc(hidden)]
@@ -187,6 +193,12 @@ fn embedded() -> Option<(std::path::PathBuf, bool)> {
     // Cargo sets these for programs and examples, and for tests and benches.
     let is_other = ["CARGO_BIN_NAME", "CARGO_TARGET_TMPDIR"].iter().any(|name| std::env::var_os(name).is_some());
     Some((file.into(), !is_other))
+}
+
+/// The errors of the device's compiler, which `embed` leaves to this crate.
+fn device_errors() -> Option<String> {
+    embedded().filter(|(_, is_here)| *is_here)?;
+    std::fs::read_to_string(std::env::var_os("RINGMEM_DEVICE_ERRORS")?).ok()
 }
 
 /// Refuses a file that is not PTX, and one that may not end, such as a device. A missing one is `include_bytes!`'s error.

@@ -9,9 +9,12 @@ use crate::{Builder, Compiler, Error, Kernel, compiler};
 /// Without a compiler the file is empty, which drivers refuse, and a warning states which compilers were found, what each lacks and what to install;
 /// the build script runs again when a compiler is installed. Another warning names kernels with local memory. Does nothing in the device build.
 ///
+/// If the kernels do not compile, there is no file, and `kernels!` is an error that shows the compiler's: the host's compiler finds most mistakes too, and shows
+/// them first, where an editor marks them. After a failed build script it would not run.
+///
 /// # Errors
 ///
-/// The compiler's error, that of a file, or PTX that a driver would refuse.
+/// That of a file, of a program that does not run, or PTX that a driver would refuse.
 pub fn embed(name: &str) -> Result<(), Error> {
     let mut parts = Path::new(name).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
@@ -32,7 +35,10 @@ pub fn embed(name: &str) -> Result<(), Error> {
     println!("cargo::rustc-env=RINGMEM_EMBEDDED_PTX={}", file.display());
     let text = match Compiler::find() {
         Ok(compiler) => {
-            let ptx = Builder::new(manifest, &*package).target(out.join("ptx")).build(&compiler)?;
+            let ptx = match Builder::new(manifest, &*package).target(out.join("ptx")).build(&compiler) {
+                Err(Error::Failed { said, .. }) => return leave_to_kernels(&file, &said),
+                built => built?,
+            };
             ptx.sources.iter().for_each(|source| println!("cargo::rerun-if-changed={}", source.display()));
             of_local_memory(&package, &ptx.kernels, &compiler.version).iter().for_each(|line| println!("cargo::warning={line}"));
             ptx.text
@@ -46,6 +52,17 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     fs::write(&file, text).map_err(Error::file(&file))
+}
+
+/// Leaves an error to `kernels!`, in place of the PTX. Until it is mended, the build script runs each time: cargo knows no time of a file that is not there.
+fn leave_to_kernels(file: &Path, said: &str) -> Result<(), Error> {
+    if file.exists() {
+        fs::remove_file(file).map_err(Error::file(file))?;
+    }
+    println!("cargo::rerun-if-changed={}", file.display());
+    let errors = file.with_extension("errors");
+    println!("cargo::rustc-env=RINGMEM_DEVICE_ERRORS={}", errors.display());
+    fs::write(&errors, said).map_err(Error::file(&errors))
 }
 
 /// Says which kernels have stack frames, if any have.

@@ -245,6 +245,37 @@ fn the_example_kernel_compiles_for_a_gpu_in_a_workspace_with_its_own_settings() 
     assert!(faults.clone().count() > 0 && faults.all(|line| line.contains("kernel `fall`") && line.contains("trap")), "{stderr}");
 }
 
+#[test]
+fn an_error_of_the_device_build_is_one_of_the_source() {
+    let package = package("refused");
+    let library = fs::read_to_string(package.join("src/lib.rs")).unwrap();
+    let of_device = "#[cfg(target_os = \"cuda\")]\nconst NUMBER: u64 = \"for the device\";\n";
+    let of_both = "const NUMBER: u64 = \"for both\";\n";
+    let mut has_compiler = true;
+    for (added, is_the_hosts) in [(of_device, false), (of_both, true)] {
+        write(package.join("src/lib.rs"), &(library.clone() + added));
+        let output = command(&package, &["build", "--lib"]).output().unwrap();
+        let said = text(&output.stderr);
+        has_compiler &= !said.contains("no compiler with the source of core");
+        let place = format!("--> src/lib.rs:{}", library.lines().count() + added.lines().count());
+        if has_compiler {
+            assert!(
+                said.contains("the kernels do not compile for a GPU:") && said.contains("mismatched types") && said.contains(&place),
+                "{said}"
+            );
+            assert!(!output.status.success() && !said.contains("custom build command"), "{said}");
+        }
+        // The device's are indented.
+        let is_shown_first = said.lines().any(|line| line.starts_with("error[E0308]"));
+        assert_eq!(is_shown_first, is_the_hosts, "{said}");
+        assert!(!is_the_hosts || said.matches(&place).count() > usize::from(has_compiler), "{said}");
+    }
+    // Mended: the build script runs again.
+    write(package.join("src/lib.rs"), &library);
+    let output = command(&package, &["build", "--lib"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 /// A change of the struct, and lines of the other side's error. `*` is a hash.
 const CHANGES: [(&str, &str, &str, &[&str]); 6] = [
     (
