@@ -8,6 +8,8 @@ pub use on_the_host::Arguments;
 
 use core::ptr;
 
+use ringmem_layouts::grid::ElementType;
+
 /// A buffer with an element for each call. The expansion itself dereferences nothing.
 pub struct Column<T>(*mut T);
 
@@ -63,6 +65,13 @@ impl<T> Column<T> {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.0.add(at) }
     }
+}
+
+/// Returns a value for a call.
+#[inline(always)]
+#[must_use]
+pub const fn copied<T: ElementType>(value: &T) -> T {
+    *value
 }
 
 /// Returns a whole buffer, which is null without bytes.

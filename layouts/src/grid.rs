@@ -199,10 +199,21 @@ pub const fn with_kernels(abi: Abi, kernels: &[Signature]) -> Abi {
     Abi { hash: hash.finish(), ..abi }
 }
 
-/// Returns the layout of an element.
+/// The type of an element or value: one error for another type, in place of one for each of its traits. Only [`DeviceBytes`] can implement it.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not plain bytes that host and device share",
+    label = "not a type of elements or values",
+    note = "derive `Clone`, `Copy` and `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize`"
+)]
+pub trait ElementType: DeviceBytes {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeviceBytes> ElementType for T {}
+
+/// Returns the layout of an element. Padding is the error of the struct; what reads bytes checks it again.
 #[doc(hidden)]
 #[must_use]
-pub const fn element<T: DeviceBytes>() -> LayoutDescriptor {
-    const { T::CHECKED };
+pub const fn element<T: ElementType>() -> LayoutDescriptor {
     T::DESCRIPTOR
 }

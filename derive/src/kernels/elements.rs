@@ -16,7 +16,7 @@
 //! The expansion is `unsafe`, next to tokens of a user who may be hostile: see "Soundness" in the parent.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Token, Type};
 
@@ -145,7 +145,7 @@ pub(super) fn expand(
                 lengths.push(words);
                 taken.push(quote!(#place: #own));
                 read.extend(quote!(let #place = #private::Arguments::value::<#own>(&mut #arguments);));
-                given.push(place.to_token_stream());
+                given.push(quote!(#private::copied::<#own>(&#place)));
             }
         }
     }

@@ -346,6 +346,9 @@ fn elements(content: ParseStream<'_>, input: ParseStream<'_>, kernel: &Ident, is
                 if is_index(&ty) {
                     return Err(Error::new(span, format!("the place of the element is a value: `{name}: Index`")));
                 }
+                if matches!(plain(&ty), Type::Path(path) if path.path.is_ident("str")) {
+                    return Err(Error::new(span, format!("text is bytes to a kernel: take `{name}: &[u8]`")));
+                }
                 let role = match (&ty, reference.mutability) {
                     (Type::Slice(_), Some(_)) => {
                         let message = format!("a thread writes to its own element: take `{name}: &mut T`");
