@@ -13,7 +13,7 @@
 //! | constant or static | a binding | bindings, and items in blocks, have names that begin with `__ringmem_`: a pattern `name` is a constant, if there is one |
 //! | macro in the place of a type, which expands differently each time | a type | trusted code names an alias, in which the type stands once. Where the user's tokens stand again, as in a constant's declaration or a function, the compiler compares |
 //! | expression in a type | `unsafe` | no user's tokens stand in an `unsafe` block |
-//! | attribute, a macro, of a kernel | `unsafe` | it stands on functions and constants without `unsafe`. Attributes of the expansion have names of the language, which no macro can have: `diagnostic::..` begins with a module |
+//! | attribute, a macro, of a kernel | `unsafe` | it stands on functions and constants without `unsafe`. Attributes of the expansion have names of the language, with which a macro's are ambiguous: `diagnostic::..` begins with a module |
 //! | attribute that removes or replaces the function | the called function | it is passed through a function that requires a safe function of any lifetime |
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};

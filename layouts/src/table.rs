@@ -39,7 +39,8 @@ macro_rules! __layout_table {
         [$($generic:ident),*] [$type:ty] $name:ident : size $size:literal, align $align:literal;
         $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
     ) => {
-        // SAFETY: all fields have layouts, and the checks below leave no padding.
+        // SAFETY: each field of the struct is here, with its own type, which has a layout: any bytes are a valid value. The checks below find padding, and so
+        // does `DeviceBytes::CHECKED`, which every reader of the bytes evaluates.
         unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
                 // The user may have macros and types with the names of core's.
