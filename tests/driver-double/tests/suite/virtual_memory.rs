@@ -116,10 +116,16 @@ fn wait(stream: usize) -> u32 {
     unsafe { cuStreamSynchronize(stream) }
 }
 
+/// Returns bytes of the process, counted in its page tables: `statm` and `status` leave out what each processor has not yet added.
+fn mapped(field: &str) -> usize {
+    let all = fs::read_to_string("/proc/self/smaps_rollup").expect("this process's memory");
+    let line = all.lines().find_map(|line| line.strip_prefix(field)).expect("a line");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<usize>().ok()).expect("a number") << 10
+}
+
 /// Returns the process's resident bytes.
 fn resident() -> usize {
-    let pages = fs::read_to_string("/proc/self/statm").expect("this process's pages");
-    pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
+    mapped("Rss:")
 }
 
 /// Returns whether a kernel has stored a value in the second line of its words.
@@ -204,11 +210,7 @@ fn physical_memory_is_used_until_its_handle_and_mapping_are_gone() {
 fn freed_physical_memory_is_freed_on_the_host() {
     alone("virtual_memory::freed_physical_memory_is_freed_on_the_host", &[], || {
         begin();
-        let shared = || {
-            let all = fs::read_to_string("/proc/self/status").expect("this process's memory");
-            let line = all.lines().find(|line| line.starts_with("RssShmem:")).expect("a line");
-            line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") << 10
-        };
+        let shared = || mapped("Pss_Shmem:");
         let blocks = || {
             let all = fs::read_dir("/proc/self/fd").expect("this process's files");
             let files = all.filter_map(|file| fs::metadata(file.ok()?.path()).ok());
