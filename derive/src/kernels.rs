@@ -447,9 +447,6 @@ impl Kernel {
                 (vec![(groups.clone(), shared)], groups.to_token_stream())
             }
         };
-        let arguments_of = |arguments: &[(Ident, Type)]| -> Vec<(Ident, Type)> {
-            arguments.iter().map(|(name, ty)| (own(&format!("argument_{}", unraw(name))), ty.clone())).collect()
-        };
         let (arguments, call) = match form {
             Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
                 let (input, output, [kind, _]) = (messages.alias(input), messages.alias(output), rings.names());
@@ -471,15 +468,13 @@ impl Kernel {
                 let (own, argument) = of_rings(rings);
                 (own, quote_spanned!(span=> #here::__private::#run(#machine, #lanes, #launch, #argument, #given)))
             }
-            Form::Launched { arguments, function } => {
-                let arguments = arguments_of(arguments);
-                let names: Vec<_> = arguments.iter().map(|(name, _)| name.clone()).collect();
-                (arguments, quote_spanned!(function.span()=> #given(#machine, #lanes, #launch, #(#names),*)))
-            }
-            Form::Grid { arguments, function } => {
-                let arguments = arguments_of(arguments);
-                let names: Vec<_> = arguments.iter().map(|(name, _)| name.clone()).collect();
-                (arguments, quote_spanned!(function.span()=> #given(#machine, #lanes, #(#names),*)))
+            Form::Launched { arguments, function } | Form::Grid { arguments, function } => {
+                let named = arguments.iter().map(|(name, ty)| (own(&format!("argument_{}", unraw(name))), ty.clone()));
+                let arguments: Vec<_> = named.collect();
+                let names = arguments.iter().map(|(name, _)| name);
+                let launch = matches!(form, Form::Launched { .. }).then(|| quote!(#launch,));
+                let call = quote_spanned!(function.span()=> #given(#machine, #lanes, #launch #(#names),*));
+                (arguments, call)
             }
             Form::Elements { .. } => (Vec::new(), TokenStream::new()),
         };

@@ -131,6 +131,8 @@ struct Kernel {
     fit: Fit,
     /// The threads of a block with the highest occupancy, and what fits of such blocks.
     largest: (u32, Fit),
+    /// Of a block, by the kernel's registers.
+    most_threads: u32,
     local_bytes: u32,
 }
 
@@ -150,10 +152,8 @@ impl Kernel {
         if let Some(elements) = &launch.elements {
             elements.check()?;
             let (most, fit) = self.largest;
-            // The caller's choice may need more registers than a block has.
-            if elements.threads > most {
-                let fit = self.fit_of(elements.threads, 1, OF_ELEMENTS, device)?;
-                return Ok(Self::over(elements, elements.threads, fit));
+            if elements.threads > self.most_threads {
+                return Err(self.too_many(elements.threads, 1, OF_ELEMENTS));
             }
             return Ok(Self::over(elements, most, fit));
         }
@@ -187,13 +187,14 @@ impl Kernel {
     fn fit_of(&self, threads: u32, unit: u32, what: &'static str, device: &Device) -> Result<Fit> {
         let per_processor = blocks_of(device.calls, self.function.0, threads)?;
         if per_processor == 0 {
-            let mut most = 0;
-            // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
-            unsafe { device.calls.cuFuncGetAttribute(&raw mut most, MOST_THREADS_OF_BLOCK, self.function.0) }?;
-            let most = u64::try_from(most).unwrap_or(0) / u64::from(unit);
-            return Err(Error::Size { what, asked: (threads / unit).into(), least: 1, most });
+            return Err(self.too_many(threads, unit, what));
         }
         Ok(Fit { per_processor, ..self.fit })
+    }
+
+    /// The error of more threads than a block of this kernel can have, in units of so many.
+    fn too_many(&self, threads: u32, unit: u32, what: &'static str) -> Error {
+        Error::Size { what, asked: (threads / unit).into(), least: 1, most: u64::from(self.most_threads) / u64::from(unit) }
     }
 }
 
@@ -452,10 +453,14 @@ impl DeviceModule {
         let [blocks, threads] = [blocks, threads].map(|number| u32::try_from(number).unwrap_or(0));
         let largest =
             (threads.clamp(Elements::LEAST_THREADS, Elements::MOST_THREADS), Fit { per_processor: blocks / processors.max(1), processors });
-        let mut local_bytes = 0;
-        // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
-        unsafe { calls.cuFuncGetAttribute(&raw mut local_bytes, LOCAL_SIZE, function) }?;
-        Ok(Kernel { function: Handle(function), fit, largest, local_bytes: local_bytes.try_into().unwrap_or(0) })
+        let attribute = |number| -> Result<u32> {
+            let mut value = 0;
+            // SAFETY: the function is of a loaded module. The call writes one integer, to a local variable.
+            unsafe { calls.cuFuncGetAttribute(&raw mut value, number, function) }?;
+            Ok(value.try_into().unwrap_or(0))
+        };
+        let (most_threads, local_bytes) = (attribute(MOST_THREADS_OF_BLOCK)?, attribute(LOCAL_SIZE)?);
+        Ok(Kernel { function: Handle(function), fit, largest, most_threads, local_bytes })
     }
 
     fn unload(&self, calls: &Calls) {

@@ -53,12 +53,13 @@ impl Rule {
     }
 
     fn run(self, arguments: &Arguments, device: &Device, trace: &Trace, limit: Option<u64>, bar: &Bar) -> Result<Policy, Failure> {
+        let of_model = limit.unwrap_or(u64::MAX);
         let slab = match self {
             Self::Pool => arguments.slab,
             Self::Slabs => Some(32 << 20),
-            Self::PyTorch => return Ok(self.modelled(device, &mut PyTorch::new(limit.unwrap_or(u64::MAX)))),
-            Self::Expandable => return Ok(self.modelled(device, &mut Expandable::new(limit.unwrap_or(u64::MAX)))),
-            Self::Direct => return Ok(self.modelled(device, &mut Direct::new(limit.unwrap_or(u64::MAX)))),
+            Self::PyTorch => return Ok(self.modelled(device, &mut PyTorch::new(of_model))),
+            Self::Expandable => return Ok(self.modelled(device, &mut Expandable::new(of_model))),
+            Self::Direct => return Ok(self.modelled(device, &mut Direct::new(of_model))),
         };
         let rig = Rig::new(arguments, trace, slab, limit)?;
         // The figures at the peak are not wanted.
