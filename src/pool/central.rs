@@ -53,7 +53,7 @@ use ringmem_layouts::HostWord;
 use super::builder::{Hygiene, Options};
 use super::cache::{self, Bin, Cache, Contents, Counted, Entry, Home, Idle, UNDATED};
 use super::handles::{Handles, Share};
-use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT};
+use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT, Zone};
 use super::tag::Tag;
 use crate::backend::{Block, Ticket, Uses};
 use crate::memory::{Memory, raised};
@@ -62,8 +62,12 @@ use crate::sys::fork::Process;
 use crate::sys::panic::{both, each};
 use crate::{CacheLineAligned, Result};
 
-/// In bytes: over an address range, larger blocks have their exact size and no class.
+/// In bytes: over an address range, larger blocks have their exact size and no class, and lie in a [zone](Zone) of their own.
 const CLASSED: u64 = 1 << 20;
+
+fn zone_of(bytes: u64) -> Zone {
+    if bytes <= CLASSED { Zone::Small } else { Zone::Large }
+}
 
 /// Limits of the blocks that a thread caches, per class.
 const CACHED_BYTES: u64 = 4 << 20;
@@ -164,6 +168,11 @@ struct State {
 }
 
 impl State {
+    /// Only a long address range has two zones.
+    fn zone(&self, zone: Zone) -> Zone {
+        if self.extent.as_ref().is_some_and(|extent| extent.has_zones) { zone } else { Zone::Large }
+    }
+
     /// Frees an entry into the heap, last used at `since`. May [defer](Heap::free_deferred). Returns the slab that it emptied, if the caller must date
     /// it.
     fn free(&mut self, entry: &Entry, since: u64) -> Option<u32> {
@@ -319,21 +328,21 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes a part of the heap; first without the deferred frees, which cost a cache miss each.
-    fn take(&self, bytes: u64, align: u64) -> Option<Entry> {
+    /// Takes a part of the zone; first without the deferred frees, which cost a cache miss each.
+    fn take(&self, bytes: u64, align: u64, zone: Zone) -> Option<Entry> {
         let mut state = self.lock();
-        let found = self.take_from(&mut state, bytes, align);
+        let found = self.take_from(&mut state, bytes, align, zone);
         if found.is_some() || !state.heap.has_deferred() {
             return found;
         }
         drop(state);
-        self.take_from(&mut self.lock_coalesced(), bytes, align)
+        self.take_from(&mut self.lock_coalesced(), bytes, align, zone)
     }
 
-    fn take_from(&self, state: &mut State, bytes: u64, align: u64) -> Option<Entry> {
-        let State { heap, slabs, .. } = state;
-        let taken = heap.take(bytes, align)?;
-        let slab = slabs.get(taken.slab as usize)?.as_ref()?;
+    fn take_from(&self, state: &mut State, bytes: u64, align: u64, zone: Zone) -> Option<Entry> {
+        let zone = state.zone(zone);
+        let taken = state.heap.take(bytes, align, zone)?;
+        let slab = state.slabs.get(taken.slab as usize)?.as_ref()?;
         Some(self.entry(&taken, &slab.block))
     }
 

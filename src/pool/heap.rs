@@ -4,6 +4,9 @@
 //! parts may also be absent: addresses without memory. Sizes and offsets count
 //! units of 256 bytes, so that they have 32 bits and a part's record half a cache line.
 //!
+//! Each part belongs to a [`Zone`], for blocks of one kind of sizes. A zone has lists of its own, and no part joins one of the other zone: a slab is of one zone,
+//! and between a range's two zones are addresses that no one claims.
+//!
 //! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger, the
 //!    smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one with the lowest address. Only if
 //!    those lists are empty, the own list is searched as a whole. So a request fails only if no free part suffices, or if no part number is left. Deferred parts
@@ -75,6 +78,22 @@ impl PartId {
     }
 }
 
+/// Whose blocks lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zone {
+    Large,
+    Small,
+}
+
+impl Zone {
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Large => Self::Small,
+            Self::Small => Self::Large,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Taken,
@@ -85,7 +104,7 @@ enum State {
 
 /// A piece of a slab. Half a cache line: with many parts, each access is a cache miss.
 ///
-/// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free. A free part is in the list of its
+/// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free. A free part is in its zone's list of its
 /// size at `list_index`.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
@@ -96,6 +115,7 @@ struct Part {
     /// In units; 0 for an unused number.
     size: u32,
     state: State,
+    zone: Zone,
     before: Option<PartId>,
     after: Option<PartId>,
     /// If free: its index in its list.
@@ -105,6 +125,11 @@ struct Part {
 }
 
 impl Part {
+    /// Taken, alone in its slab.
+    const fn whole(slab: u32, size: u32, zone: Zone) -> Self {
+        Self { slab, offset: 0, size, state: State::Taken, zone, before: None, after: None, list_index: 0, next: None }
+    }
+
     fn is_free(&self) -> bool {
         self.state == State::Free
     }
@@ -154,6 +179,7 @@ pub(super) struct Claim {
     after: Option<PartId>,
     /// An unused part number, for the rest of the addresses.
     spare: PartId,
+    pub zone: Zone,
     /// Of the addresses without memory, in bytes.
     pub offset: u64,
     pub size: u64,
@@ -172,13 +198,14 @@ pub(super) struct Heap {
     deferred: Deferred,
     /// The first unused number below the table's length.
     unused: Option<PartId>,
-    lists: SizeLists,
+    /// By zone.
+    lists: [SizeLists; 2],
     /// By offset: the parts without memory that no one claims.
     absent: BTreeMap<u32, PartId>,
     /// Units in the lists.
     free: u64,
-    /// Units of all slabs, of a range those with memory.
-    total: u64,
+    /// By zone: units of all slabs, of a range those with memory.
+    total: [u64; 2],
     /// Parts in the lists.
     free_parts: u64,
 }
@@ -191,24 +218,27 @@ impl Default for Heap {
 
 impl Heap {
     fn of(max_parts: usize, defer_from: usize) -> Self {
-        let zero = Part { slab: 0, state: State::Taken, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
         Self {
-            parts: std::vec![zero],
+            parts: std::vec![Part::whole(0, 0, Zone::Large)],
             slabs: Vec::new(),
             max_parts,
             defer_from,
             deferred: Deferred::default(),
             unused: None,
-            lists: SizeLists::new(),
+            lists: [SizeLists::new(), SizeLists::new()],
             absent: BTreeMap::new(),
             free: 0,
-            total: 0,
+            total: [0; 2],
             free_parts: 0,
         }
     }
 
     pub const fn total(&self) -> u64 {
-        self.total * UNIT
+        self.total_of(Zone::Large) + self.total_of(Zone::Small)
+    }
+
+    pub const fn total_of(&self, zone: Zone) -> u64 {
+        self.total[zone as usize] * UNIT
     }
 
     pub const fn free(&self) -> u64 {
@@ -220,32 +250,41 @@ impl Heap {
     }
 
     /// Adds a free slab, rounded down to units. False without a part number, or for a length out of range.
-    pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
+    pub fn add(&mut self, slab: u32, bytes: u64, base: Base, zone: Zone) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || !self.has_numbers(1) {
             return false;
         }
-        let part = self.add_part(slab, size, base, false);
-        self.total += u64::from(size);
+        let part = self.add_part(Part::whole(slab, size, zone), base, false);
+        self.total[zone as usize] += u64::from(size);
         self.list(part);
         true
     }
 
-    /// Adds addresses without memory; the slab is the only one of this kind. As [`add`](Self::add).
-    pub fn add_range(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
-        let size = u32::try_from(bytes / UNIT).unwrap_or(0);
-        if size == 0 || !self.has_numbers(1) {
+    /// Adds addresses without memory, as many for large and for small blocks as `zones` says; the first `between` bytes for small ones are in no zone, so that
+    /// the zones are not joined. Without addresses for small ones there is one zone. The slab is the only one of this kind. As [`add`](Self::add).
+    pub fn add_range(&mut self, slab: u32, zones: [u64; 2], between: u64, base: Base) -> bool {
+        let [Ok(large), Ok(small), Ok(between)] = [zones[0], zones[1], between].map(|bytes| u32::try_from(bytes / UNIT)) else {
             return false;
+        };
+        let Some(whole) = large.checked_add(small).filter(|_| large > 0 && self.has_numbers(3)) else { return false };
+        let first = self.add_part(Part::whole(slab, whole, Zone::Large), base, true);
+        self.absent.insert(0, first);
+        if small > between {
+            let unused = self.split(first, large);
+            let second = self.split(unused, between);
+            self.parts[unused.index()].state = State::Absent;
+            self.parts[second.index()].state = State::Absent;
+            self.parts[second.index()].zone = Zone::Small;
+            self.absent.insert(large + between, second);
         }
-        let part = self.add_part(slab, size, base, true);
-        self.parts[part.index()].state = State::Absent;
-        self.absent.insert(0, part);
+        self.parts[first.index()].state = State::Absent;
         true
     }
 
-    fn add_part(&mut self, slab: u32, size: u32, base: Base, is_range: bool) -> PartId {
-        let first =
-            self.take_number(Part { slab, state: State::Taken, offset: 0, size, before: None, after: None, list_index: 0, next: None });
+    fn add_part(&mut self, part: Part, base: Base, is_range: bool) -> PartId {
+        let slab = part.slab;
+        let first = self.take_number(part);
         if self.slabs.len() <= slab as usize {
             self.slabs.resize(slab as usize + 1, None);
         }
@@ -253,25 +292,25 @@ impl Heap {
         first
     }
 
-    /// Takes a part of `bytes`, at least one unit; `align` is a power of two.
-    pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
+    /// Takes a part of `bytes`, at least one unit, of the zone; `align` is a power of two.
+    pub fn take(&mut self, bytes: u64, align: u64, zone: Zone) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
-            return self.take_aligned(size, align_units(align)?);
+            return self.take_aligned(size, align_units(align)?, zone);
         }
         if !self.has_numbers(1) {
             return None;
         }
-        let part = self.find(size)?;
+        let part = self.find(size, zone)?;
         Some(self.carve(part, size).0)
     }
 
     #[cold]
-    fn take_aligned(&mut self, size: u32, align: u32) -> Option<Taken> {
+    fn take_aligned(&mut self, size: u32, align: u32, zone: Zone) -> Option<Taken> {
         if !self.has_numbers(2) {
             return None;
         }
-        let (part, padding) = self.find_aligned(size, align)?;
+        let (part, padding) = self.find_aligned(size, align, zone)?;
         Some(self.carve_after(part, padding, size).taken)
     }
 
@@ -325,17 +364,8 @@ impl Heap {
     /// Returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
-        let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
-        let rest = Part {
-            slab,
-            state: State::Taken,
-            offset: offset + size,
-            size: whole - size,
-            before: Some(part),
-            after,
-            list_index: 0,
-            next: None,
-        };
+        let Part { slab, zone, offset, size: whole, after, .. } = self.parts[part.index()];
+        let rest = Part { offset: offset + size, before: Some(part), after, ..Part::whole(slab, whole - size, zone) };
         let rest = self.take_number(rest);
         self.parts[part.index()].size = size;
         self.parts[part.index()].after = Some(rest);
@@ -373,9 +403,9 @@ impl Heap {
         let Due { halfway, near, due } = self.deferred.pass(part, since);
         self.neighbours(halfway).for_each(|neighbour| self.fetch(neighbour));
         self.neighbours(near).for_each(|neighbour| {
-            let Part { size, list_index, state, .. } = self.parts[neighbour.index()];
+            let Part { size, list_index, state, zone, .. } = self.parts[neighbour.index()];
             if state == State::Free {
-                self.lists.fetch(size, list_index);
+                self.lists[zone as usize].fetch(size, list_index);
             }
         });
         due.map(|(part, since)| self.coalesce(part, since))
@@ -398,19 +428,30 @@ impl Heap {
     /// Claims addresses for `bytes` at `align`, a power of two. Memory on the first [`least`](Claim::least) of them, a multiple of `step` bytes, makes room with
     /// the free parts around; as many as `wanted` says for the least are claimed if the place has them.
     ///
-    /// The place is the one with the least need, of equals the first; or the last place.
-    pub fn claim(&mut self, bytes: u64, align: u64, step: u64, wanted: impl FnOnce(u64) -> u64, is_last: bool) -> Option<Claim> {
+    /// The place is the one of the zone with the least need, of equals the first; or the last place. One of the other zone, if no place of this one has enough
+    /// addresses.
+    pub fn claim(
+        &mut self,
+        bytes: u64,
+        align: u64,
+        step: u64,
+        zone: Zone,
+        wanted: impl FnOnce(u64) -> u64,
+        is_last: bool,
+    ) -> Option<Claim> {
         let (bytes, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let step = u32::try_from(step / UNIT).ok()?;
-        let mut places = self.absent.iter().filter_map(|(&offset, &part)| Some((self.lacks(part, bytes, align, step)?, offset, part)));
-        let place = if is_last { places.next_back() } else { places.min_by_key(|&(least, offset, _)| (least, offset)) };
-        let (least, offset, part) = place?;
-        let Part { slab, .. } = self.parts[part.index()];
+        let place = |zone| {
+            let places = self.absent.iter().filter(|(_, part)| self.zone(**part) == zone);
+            let mut places = places.filter_map(|(&offset, &part)| Some((self.lacks(part, bytes, align, step)?, offset, part)));
+            if is_last { places.next_back() } else { places.min_by_key(|&(least, offset, _)| (least, offset)) }
+        };
+        let (least, offset, part) = place(zone).or_else(|| place(zone.other()))?;
         if !self.has_numbers(2) {
             return None;
         }
-        let spare = Part { slab, state: State::Taken, offset: 0, size: 0, before: None, after: None, list_index: 0, next: None };
-        let spare = self.take_number(spare);
+        let Part { slab, zone, .. } = self.parts[part.index()];
+        let spare = self.take_number(Part::whole(slab, 0, zone));
         self.absent.remove(&offset);
         let absent = self.parts[part.index()].size;
         let wanted = u32::try_from(wanted(u64::from(least) * UNIT) / UNIT).unwrap_or(u32::MAX);
@@ -428,7 +469,7 @@ impl Heap {
             self.unlist(side);
         }
         let bytes = |units: u32| u64::from(units) * UNIT;
-        Some(Claim { before, part, after, spare, offset: bytes(offset), size: bytes(size), least: bytes(least) })
+        Some(Claim { before, part, after, spare, zone, offset: bytes(offset), size: bytes(size), least: bytes(least) })
     }
 
     /// The units of memory that an absent part needs for a request, from its beginning on.
@@ -446,7 +487,7 @@ impl Heap {
 
     /// Ends a claim: the first `bytes` have memory and are free, with the parts around; the rest is absent again.
     pub fn fill(&mut self, claim: Claim, bytes: u64) {
-        let Claim { before, part, after, spare, size, .. } = claim;
+        let Claim { before, part, after, spare, zone, size, .. } = claim;
         self.release_number(spare);
         let filled = (bytes.min(size) / UNIT) as u32;
         for side in [before, after].into_iter().flatten() {
@@ -462,7 +503,7 @@ impl Heap {
             self.parts[rest.index()].state = State::Absent;
             self.abandon(rest);
         }
-        self.total += u64::from(filled);
+        self.total[zone as usize] += u64::from(filled);
         self.parts[part.index()].state = State::Taken;
         self.coalesce(part, 0);
     }
@@ -470,7 +511,7 @@ impl Heap {
     /// The free parts of a slab from `bytes` on: number, offset and size in bytes.
     pub fn free_from(&self, slab: u32, bytes: u64) -> impl Iterator<Item = (PartId, u64, u64)> + '_ {
         let least = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let parts = self.lists.from(least).map(|part| (part, &self.parts[part.index()]));
+        let parts = self.lists.iter().flat_map(move |lists| lists.from(least)).map(|part| (part, &self.parts[part.index()]));
         let fitting = parts.filter(move |(_, part)| part.slab == slab && part.size >= least);
         fitting.map(|(id, part)| (id, u64::from(part.offset) * UNIT, u64::from(part.size) * UNIT))
     }
@@ -492,14 +533,14 @@ impl Heap {
             let rest = self.split(taken, size);
             self.list(rest);
         }
-        self.total -= u64::from(size);
+        self.total[self.zone(taken) as usize] -= u64::from(size);
         self.parts[taken.index()].state = State::Absent;
         Some(taken)
     }
 
     /// Returns memory [taken out](Self::take_out).
     pub fn put_back(&mut self, part: PartId) {
-        self.total += u64::from(self.parts[part.index()].size);
+        self.total[self.zone(part) as usize] += u64::from(self.parts[part.index()].size);
         self.parts[part.index()].state = State::Taken;
         self.coalesce(part, 0);
     }
@@ -527,8 +568,8 @@ impl Heap {
             .into_iter()
             .map(|part| {
                 self.unlist(part);
-                let Part { slab, size, .. } = self.parts[part.index()];
-                self.total -= u64::from(size);
+                let Part { slab, zone, size, .. } = self.parts[part.index()];
+                self.total[zone as usize] -= u64::from(size);
                 self.slabs[slab as usize] = None;
                 self.release_number(part);
                 slab
@@ -542,11 +583,11 @@ impl Heap {
             return self.largest();
         }
         let usable = |part| Some(self.parts[PartId::index(part)].size.saturating_sub(self.padding(part, align)?));
-        u64::from(self.lists.all().filter_map(usable).max().unwrap_or(0)) * UNIT
+        u64::from(self.lists.iter().flat_map(SizeLists::all).filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
     pub fn largest(&self) -> u64 {
-        let longest = self.lists.last().iter().map(|listed| listed.size).max();
+        let longest = self.lists.iter().flat_map(SizeLists::last).map(|listed| listed.size).max();
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
@@ -570,12 +611,16 @@ impl Heap {
         })
     }
 
+    pub fn zone(&self, part: PartId) -> Zone {
+        self.parts[part.index()].zone
+    }
+
     pub fn base(&self, slab: u32) -> Option<Base> {
         Some((*self.slabs.get(slab as usize)?)?.base)
     }
 
     #[inline(always)]
-    fn find(&self, size: u32) -> Option<PartId> {
+    fn find(&self, size: u32, zone: Zone) -> Option<PartId> {
         let address = |listed: &Listed| {
             let Part { slab, offset, .. } = self.parts[listed.part.index()];
             (slab, offset)
@@ -585,29 +630,29 @@ impl Heap {
             // A record is only read to decide between equal sizes: it is a cache miss.
             fitting.min_by(|a, b| a.size.cmp(&b.size).then_with(|| address(a).cmp(&address(b)))).map(|listed| listed.part)
         };
-        let own = self.lists.of(size);
-        best(own)
-            .or_else(|| best(self.lists.first(size)?))
-            .or_else(|| own.iter().find(|listed| listed.size >= size).map(|listed| listed.part))
+        let lists = &self.lists[zone as usize];
+        let own = lists.of(size);
+        best(own).or_else(|| best(lists.first(size)?)).or_else(|| own.iter().find(|listed| listed.size >= size).map(|listed| listed.part))
     }
 
-    fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
+    fn find_aligned(&self, size: u32, align: u32, zone: Zone) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        let sure = size.checked_add(align - 1).and_then(|sure| self.lists.first(sure)?.last().map(|listed| listed.part));
-        sure.and_then(fits).or_else(|| self.lists.from(size).find_map(fits))
+        let lists = &self.lists[zone as usize];
+        let sure = size.checked_add(align - 1).and_then(|sure| lists.first(sure)?.last().map(|listed| listed.part));
+        sure.and_then(fits).or_else(|| lists.from(size).find_map(fits))
     }
 
     fn list(&mut self, part: PartId) {
-        let size = self.parts[part.index()].size;
-        self.parts[part.index()].list_index = self.lists.add(part, size);
+        let Part { size, zone, .. } = self.parts[part.index()];
+        self.parts[part.index()].list_index = self.lists[zone as usize].add(part, size);
         self.parts[part.index()].state = State::Free;
         self.free += u64::from(size);
         self.free_parts += 1;
     }
 
     fn unlist(&mut self, part: PartId) {
-        let Part { size, list_index, .. } = self.parts[part.index()];
-        if let Some(moved) = self.lists.remove(size, list_index) {
+        let Part { size, zone, list_index, .. } = self.parts[part.index()];
+        if let Some(moved) = self.lists[zone as usize].remove(size, list_index) {
             self.parts[moved.index()].list_index = list_index;
         }
         self.parts[part.index()].state = State::Taken;
@@ -714,7 +759,7 @@ const STEPS: usize = 1 << STEP_BITS;
 const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
 const LISTS: usize = OCTAVES * STEPS;
 
-/// The free parts by size: 32 lists per octave, so that sizes in a list differ by at most 1/32.
+/// A zone's free parts by size: 32 lists per octave, so that sizes in a list differ by at most 1/32.
 ///
 /// Two levels of bits find the first list that is not empty with two instructions each: `octaves` has a bit per octave with a part, `steps` a bit per
 /// list. A list is a vector of numbers and sizes: parts leave at the end, and a removal elsewhere moves the last part into the gap. Linked parts would touch

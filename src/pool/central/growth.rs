@@ -4,13 +4,13 @@
 //!
 //! | | way | cost; why not earlier |
 //! |---|---|---|
-//! | 1 | a free part of the heap, nearly the smallest that suffices | one lock |
+//! | 1 | a free part of the request's [zone](super::extent#two-zones), nearly the smallest that suffices | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
-//! | 3 | over an address range, flush all thread caches and central lists; a free part | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
-//! | 4 | grow: [extend](super::extent) the memory behind an address range, with whole free handles of it if moving them leaves little behind; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: a shorter part would waste what growth can still provide |
-//! | 5 | a free part shorter than the class that suffices for the requested bytes | the block serves the class below when freed |
+//! | 3 | over an address range, flush all thread caches and central lists; the same | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
+//! | 4 | grow: [extend](super::extent) the memory behind an address range, with whole free handles of it if moving them leaves little behind, or a small block would lie among large ones; else a slab within the limit, of the usual length or as short as the request | an upstream allocation. Before 5: what that costs lasts as long as the block |
+//! | 5 | a free part shorter than the class that suffices for the requested bytes; one of the other zone | the block serves the class below when freed; it divides the memory of larger blocks, or of smaller ones |
 //! | 6 | flush as in 3; any part that fits | every thread misses afterwards |
-//! | 7 | move all other whole free handles of an address range together | driver calls, and holes for later requests |
+//! | 7 | move all whole free handles of an address range together | driver calls, and holes for later requests |
 //! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
 //! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
 //! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
@@ -30,12 +30,12 @@ use std::boxed::Box;
 use std::time::Instant;
 
 use super::extent::Moves;
-use super::{Central, Growth, InTransit, Slab};
+use super::{Central, Growth, InTransit, Slab, zone_of};
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
 use crate::pool::cache::{Entry, UNDATED};
-use crate::pool::heap::{Base, UNIT};
+use crate::pool::heap::{Base, UNIT, Zone};
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::sys::panic::both;
@@ -93,7 +93,8 @@ impl Refusal {
 impl<M: Memory> Central<M> {
     /// Returns a part of the class, or a shorter one that suffices. If `waits`, may wait for frees and call the out-of-memory callback.
     pub fn find(&self, request: &Request, waits: bool) -> Result<Entry> {
-        self.take(request.class_bytes, request.align).map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
+        let found = self.take(request.class_bytes, request.align, zone_of(request.class_bytes));
+        found.map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
     }
 
     /// Ways 2 to 11.
@@ -107,25 +108,25 @@ impl<M: Memory> Central<M> {
         // Read before the searches below: a transfer that ends later makes `wait` search again.
         let seen = self.progress_by_others(None);
         let grow = || self.grow(request, &refusal);
-        let fits = || self.take(class_bytes, align).or_else(|| self.take(bytes, align));
+        let zone = zone_of(class_bytes);
+        let in_zone = |zone| self.take(class_bytes, align, zone).or_else(|| self.take(bytes, align, zone));
+        let fits = || in_zone(zone).or_else(|| in_zone(zone.other()));
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
         if self.collect()
-            && let Some(entry) = self.take(class_bytes, align)
+            && let Some(entry) = self.take(class_bytes, align, zone)
         {
             return Ok(entry);
         }
         if self.granularity.is_some()
             && self.flush_caches() > 0
-            && let Some(entry) = self.take(class_bytes, align)
+            && let Some(entry) = self.take(class_bytes, align, zone)
         {
             return Ok(entry);
         }
         if let Some(entry) = grow()? {
             return Ok(entry);
         }
-        if bytes < class_bytes
-            && let Some(entry) = self.take(bytes, align)
-        {
+        if let Some(entry) = fits() {
             return Ok(entry);
         }
         self.flush_caches();
@@ -309,12 +310,14 @@ impl<M: Memory> Central<M> {
     /// units. Slabs have whole units. If a limit, of this pool or of a memory below, leaves room for the request but not for its last unit whole, the
     /// request gets a direct block of its own length.
     fn grow(&self, request: &Request, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
-        for moves in [Moves::Clean, Moves::None] {
+        let Request { class_bytes, bytes: requested, align } = *request;
+        let is_small = self.lock().zone(zone_of(class_bytes)) == Zone::Small;
+        // One handle serves many small blocks, which would divide the memory of the large ones otherwise.
+        for moves in [Moves::Clean, Moves::None, Moves::All].into_iter().take(if is_small { 3 } else { 2 }) {
             if let Some(entry) = self.extend(request, moves, refusal)? {
                 return Ok(Some(entry));
             }
         }
-        let Request { class_bytes, bytes: requested, align } = *request;
         let grain = self.grain();
         let usual = self.slab().max(class_bytes).next_multiple_of(grain);
         let mut tried = 0;
@@ -333,7 +336,7 @@ impl<M: Memory> Central<M> {
             };
             // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
             if let Some((block, _reservation)) = slab? {
-                return self.add_slab(block, part, align);
+                return self.add_slab(block, part, align, zone_of(class_bytes));
             }
         }
         if refusal.get().largest < requested || requested.is_multiple_of(UNIT) {
@@ -347,7 +350,7 @@ impl<M: Memory> Central<M> {
 
     /// Adds a slab to the heap and takes a part of it under the same lock, before other threads can. Waits until the slab is ready. If that fails, or
     /// the heap has no part number left, frees the slab.
-    fn add_slab(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
+    fn add_slab(&self, block: Block, bytes: u64, align: u64, zone: Zone) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
             let free = || self.free_slab(Block { ..block }, &Uses::of(ready));
@@ -369,14 +372,15 @@ impl<M: Memory> Central<M> {
         let slab = Slab { block, last_use: 0 };
         let mut state = self.lock();
         let number = state.next_slab();
-        if !state.heap.add(number, length, base) {
+        let zone = state.zone(zone);
+        if !state.heap.add(number, length, base, zone) {
             drop(state);
             self.free_slab(slab.block, &Uses::NONE);
             return Ok(None);
         }
         state.push_slab(slab);
         self.note_progress();
-        Ok(self.take_from(&mut state, bytes, align))
+        Ok(self.take_from(&mut state, bytes, align, zone))
     }
 
     /// Allocates a block, or sets `refusal`. Errors that frees cannot cure are returned. Other threads wait for the memory while the [`Reservation`]

@@ -1,6 +1,6 @@
 //! [`Compaction`]: moves blocks together, so that free memory is contiguous and slabs become empty.
 //!
-//! 1. A block moves to a free part of an earlier slab, or to a lower offset. Slabs with immovable blocks come first, then the others, fullest first.
+//! 1. A block moves to a free part of its zone in an earlier slab, or at a lower offset. Slabs with immovable blocks come first, then the others, fullest first.
 //! 2. Other threads allocate and free concurrently. A part taken meanwhile is skipped.
 //! 3. Moves are neither requests nor returns.
 
@@ -14,7 +14,7 @@ use crate::backend::Block;
 use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::pool::cache::UNDATED;
-use crate::pool::heap::{Base, Carved, PartId};
+use crate::pool::heap::{Base, Carved, PartId, Zone};
 use crate::pool::tag::Tag;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,7 @@ pub(crate) struct Position {
 struct Hole {
     part: PartId,
     slab: u32,
+    zone: Zone,
     bytes: u64,
     base: Base,
 }
@@ -78,7 +79,7 @@ impl<M: Memory> Pool<M> {
             let position = Position { rank, offset };
             if is_free {
                 let Some(base) = state.heap.base(slab) else { continue };
-                holes.insert(position, Hole { part, slab, bytes, base });
+                holes.insert(position, Hole { part, slab, zone: state.heap.zone(part), bytes, base });
             } else if movable.contains(&part) {
                 positions.insert(part, position);
             }
@@ -97,8 +98,9 @@ impl<M: Memory> Compaction<'_, M> {
     /// Returns a block of the same layout nearer to the front, owned by the caller. Call it for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (position, bytes, align) = (self.position(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
+        let zone = self.central.lock().heap.zone(Tag(block.tag).part()?);
         loop {
-            let (&at, _) = self.holes.range(..position).find(|(at, hole)| hole.fits(**at, bytes, align))?;
+            let (&at, _) = self.holes.range(..position).find(|(at, hole)| hole.zone == zone && hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };

@@ -1,3 +1,4 @@
+use super::Zone::{Large, Small};
 use super::*;
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ fn check(heap: &Heap, slabs: &[u64]) {
     let holes = holes(heap);
     assert_eq!((heap.free(), heap.free_parts()), (holes.values().sum::<u64>(), holes.len() as u64));
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
-    let mut listed = heap.lists.parts.iter().flatten();
+    let mut listed = heap.lists.iter().flat_map(|lists| &lists.parts).flatten();
     assert!(listed.all(|listed| heap.parts[listed.part.index()].size == listed.size), "a list has another size than the record");
 }
 
@@ -49,7 +50,7 @@ fn random_takes_and_gives(far: usize) {
     let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, max_align: 4 }];
     let mut heap = Heap::of(PARTS, far);
     for (slab, (&bytes, base)) in slabs.iter().zip(bases).enumerate() {
-        assert!(heap.add(slab as u32, bytes, base));
+        assert!(heap.add(slab as u32, bytes, base, Large));
     }
     let mut live = Vec::new();
     let mut random = 9_u64;
@@ -63,11 +64,11 @@ fn random_takes_and_gives(far: usize) {
             let bits = 4 + next(17);
             let bytes = 1 + next(1 << bits);
             let align = [1, 256, 512, 4096, 64 << 10][next(5) as usize];
-            let found = heap.take(bytes, align).or_else(|| {
+            let found = heap.take(bytes, align, Large).or_else(|| {
                 settle(&mut heap);
                 let longest = longest_at(&heap, align, &bases);
                 assert_eq!(heap.largest_at(align), longest);
-                let found = heap.take(bytes, align);
+                let found = heap.take(bytes, align, Large);
                 assert!(found.is_some() || longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
                 found
             });
@@ -118,22 +119,26 @@ fn deferred_coalescing_keeps_every_invariant() {
 #[test]
 fn part_numbers_stay_within_the_maximum() {
     let mut heap = Heap::of(4, DEFER_FROM);
-    assert!(heap.add(0, 10 * UNIT, at(0)));
-    let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];
-    assert_eq!((heap.take(1, 1), heap.add(1, 10 * UNIT, at(0))), (None, false), "the table, two that are taken, and the rest");
+    assert!(heap.add(0, 10 * UNIT, at(0), Large));
+    let taken = [heap.take(1, 1, Large).unwrap(), heap.take(1, 1, Large).unwrap()];
+    assert_eq!(
+        (heap.take(1, 1, Large), heap.add(1, 10 * UNIT, at(0), Large)),
+        (None, false),
+        "the table, two that are taken, and the rest"
+    );
     heap.coalesce(taken[1].part, 0);
-    assert_eq!(heap.take(1, 2 * UNIT), None, "the skipped unit, the part and the rest would be one number too many");
-    assert_eq!(heap.take(1, 1).map(|taken| taken.offset), Some(UNIT));
+    assert_eq!(heap.take(1, 2 * UNIT, Large), None, "the skipped unit, the part and the rest would be one number too many");
+    assert_eq!(heap.take(1, 1, Large).map(|taken| taken.offset), Some(UNIT));
     check(&heap, &[10 * UNIT]);
 }
 
 #[test]
 fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
     let mut heap = Heap::default();
-    assert!(heap.add(0, 64 * UNIT, at(1)));
-    let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();
+    assert!(heap.add(0, 64 * UNIT, at(1), Large));
+    let aligned = heap.take(3 * UNIT, 16 * UNIT, Large).unwrap();
     assert_eq!((aligned.offset, heap.free_parts(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
-    let skipped = heap.take(15 * UNIT, UNIT).unwrap();
+    let skipped = heap.take(15 * UNIT, UNIT, Large).unwrap();
     assert_eq!(skipped.offset, 0, "the list that fits best");
     heap.coalesce(aligned.part, 0);
     heap.coalesce(skipped.part, 0);
@@ -180,7 +185,7 @@ fn each_part_is_halfway_and_due_exactly_once() {
     assert!(deferred.is_empty());
 }
 
-/// A range of 64 granules against a list of what each unit is.
+/// A range of 64 granules, of which one is of no zone, against a list of what each unit is.
 struct RangeModel {
     heap: Heap,
     /// By granule: whether it has memory.
@@ -191,11 +196,23 @@ struct RangeModel {
 
 const STEP: u64 = 16 * UNIT;
 const GRANULES: usize = 64;
+/// The first of the zone of small blocks.
+const SECOND: usize = 40;
+
+fn range() -> Heap {
+    let mut heap = Heap::default();
+    assert!(heap.add_range(0, [SECOND - 1, GRANULES - SECOND + 1].map(|granules| granules as u64 * STEP), STEP, at(0)));
+    heap
+}
 
 impl RangeModel {
     fn below(&mut self, below: u64) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) % below
+    }
+
+    fn zone(&mut self) -> Zone {
+        [Large, Small][self.below(2) as usize]
     }
 
     /// Parts with memory lie on mapped granules alone, and cover them; the counts are theirs.
@@ -212,8 +229,10 @@ impl RangeModel {
             assert_eq!(of.is_some(), self.mapped[unit / 16], "unit {unit}");
         }
         let taken: u64 = self.live.iter().map(|taken| taken.size).sum();
-        let total = self.mapped.iter().filter(|&&is_mapped| is_mapped).count() as u64 * STEP;
-        assert_eq!((self.heap.total(), self.heap.free()), (total, total - taken));
+        let [large, unused, small] = [0..SECOND - 1, SECOND - 1..SECOND, SECOND..GRANULES]
+            .map(|zone| self.mapped[zone].iter().filter(|&&is_mapped| is_mapped).count() as u64 * STEP);
+        assert_eq!((self.heap.total_of(Large), unused, self.heap.total_of(Small)), (large, 0, small));
+        assert_eq!((self.heap.total(), self.heap.free()), (large + small, large + small - taken));
     }
 
     fn free_granules(&self) -> Vec<(PartId, u64)> {
@@ -229,19 +248,21 @@ impl RangeModel {
     /// Claims for a request; fills a random share.
     fn extend(&mut self) {
         let (bytes, is_last) = (1 + self.below(20 * STEP), self.below(2) == 0);
-        let (align, more) = ([256, 1024, 4096][self.below(3) as usize], self.below(3) * STEP);
-        let Some(claim) = self.heap.claim(bytes, align, STEP, |_| more, is_last) else { return };
+        let (align, more, zone) = ([256, 1024, 4096][self.below(3) as usize], self.below(3) * STEP, self.zone());
+        let Some(claim) = self.heap.claim(bytes, align, STEP, zone, |_| more, is_last) else { return };
         assert!(claim.least <= claim.size && claim.size <= claim.least.max(more));
         let granules = claim.size / STEP;
         let from = (claim.offset / STEP) as usize;
         assert!(self.mapped[from..from + granules as usize].iter().all(|is_mapped| !is_mapped), "absent");
-        assert!(self.heap.claim(u64::from(u32::MAX), 1, STEP, |_| 0, false).is_none(), "longer than the range");
+        assert!(self.heap.claim(u64::from(u32::MAX), 1, STEP, Large, |_| 0, false).is_none(), "longer than the range");
         let filled = if self.below(3) == 0 { self.below(granules + 1) * STEP } else { claim.size };
-        let is_enough = filled >= claim.least;
+        let (is_enough, zone) = (filled >= claim.least, claim.zone);
+        assert_eq!(zone, if from < SECOND { Large } else { Small });
         self.heap.fill(claim, filled);
         self.mapped[from..from + (filled / STEP) as usize].fill(true);
         if is_enough {
-            assert!(self.heap.largest_at(align) >= bytes, "what the claim was for");
+            let taken = self.heap.take(bytes, align, zone).expect("what the claim was for");
+            self.live.push(taken);
         }
     }
 
@@ -271,17 +292,19 @@ impl RangeModel {
 
 #[test]
 fn a_range_gets_and_loses_memory_in_any_order() {
-    let mut heap = Heap::default();
-    assert!(heap.add_range(0, GRANULES as u64 * STEP, at(0)));
-    assert_eq!((heap.total(), heap.take(1, 1), heap.empty_slabs().count()), (0, None, 0));
+    let mut heap = range();
+    assert_eq!((heap.total(), heap.take(1, 1, Large), heap.take(1, 1, Small), heap.empty_slabs().count()), (0, None, None, 0));
     let mut model = RangeModel { heap, mapped: std::vec![false; GRANULES], live: Vec::new(), random: 3 };
     let mut full = 0;
     for _ in 0..20_000 {
         match model.below(8) {
             0..=2 => {
-                let bytes = 1 + model.below(6 * STEP);
-                match model.heap.take(bytes, 1) {
-                    Some(taken) => model.live.push(taken),
+                let (bytes, zone) = (1 + model.below(6 * STEP), model.zone());
+                match model.heap.take(bytes, 1, zone) {
+                    Some(taken) => {
+                        assert_eq!(taken.offset < SECOND as u64 * STEP, zone == Large);
+                        model.live.push(taken);
+                    }
                     None => full += 1,
                 }
             }
@@ -306,20 +329,23 @@ fn a_range_gets_and_loses_memory_in_any_order() {
         model.mapped[(at / STEP) as usize] = false;
     }
     model.check();
-    let claim = model.heap.claim(GRANULES as u64 * STEP, 1, STEP, |_| 0, false).expect("one absent part");
-    assert_eq!((claim.offset, claim.least), (0, GRANULES as u64 * STEP));
-    assert!(model.heap.claim(1, 1, STEP, |_| 0, false).is_none(), "a claim is out of reach");
-    model.heap.fill(claim, 0);
+    let zones = [(0, SECOND - 1, Large), (SECOND, GRANULES - SECOND, Small)];
+    let claims = zones.map(|(from, granules, zone)| {
+        let claim = model.heap.claim(granules as u64 * STEP, 1, STEP, zone, |_| 0, false).expect("one absent part");
+        assert_eq!((claim.offset, claim.least, claim.zone), (from as u64 * STEP, granules as u64 * STEP, zone));
+        claim
+    });
+    assert!(model.heap.claim(1, 1, STEP, Large, |_| 0, false).is_none(), "a claim is out of reach");
+    claims.into_iter().for_each(|claim| model.heap.fill(claim, 0));
     assert_eq!((model.heap.total(), model.heap.free()), (0, 0));
 }
 
 #[test]
 fn a_claim_takes_the_place_that_needs_least() {
-    let mut heap = Heap::default();
-    assert!(heap.add_range(0, GRANULES as u64 * STEP, at(0)));
-    let claim = heap.claim(24 * STEP, 1, STEP, |_| 0, false).expect("addresses");
+    let mut heap = range();
+    let claim = heap.claim(24 * STEP, 1, STEP, Large, |_| 0, false).expect("addresses");
     heap.fill(claim, 24 * STEP);
-    let [first, second, _third] = [6, 6, 6].map(|granules| heap.take(granules * STEP, 1).expect("memory"));
+    let [first, second, _third] = [6, 6, 6].map(|granules| heap.take(granules * STEP, 1, Large).expect("memory"));
     heap.coalesce(first.part, 0);
     heap.coalesce(second.part, 0);
     let (hole, ..) = heap.free_from(0, STEP).find(|&(_, offset, _)| offset == 0).expect("both together");
@@ -330,26 +356,48 @@ fn a_claim_takes_the_place_that_needs_least() {
     // Mapped and free: 0 to 4, 8 to 12 and 18 to 24; absent: 4 to 8, and from 24 on.
     let places = [(5, false, 4, 1), (5, true, 24, 1), (8, false, 24, 2), (12, false, 4, 4), (12, true, 24, 6), (13, false, 24, 7)];
     for (bytes, is_last, offset, least) in places {
-        let claim = heap.claim(bytes * STEP, 1, STEP, |_| 0, is_last).expect("a place");
+        let claim = heap.claim(bytes * STEP, 1, STEP, Large, |_| 0, is_last).expect("a place");
         assert_eq!((claim.offset, claim.least, claim.size), (offset * STEP, least * STEP, least * STEP), "{bytes}");
         heap.fill(claim, 0);
     }
-    assert_eq!(heap.take(6 * STEP, 1).map(|taken| taken.offset), Some(18 * STEP));
-    let claim = heap.claim(12 * STEP, 1, STEP, |_| 0, false).expect("all of the gap");
-    assert!(heap.take(3 * STEP, 1).is_none(), "both sides are claimed");
+    assert_eq!(heap.take(6 * STEP, 1, Large).map(|taken| taken.offset), Some(18 * STEP));
+    let claim = heap.claim(12 * STEP, 1, STEP, Large, |_| 0, false).expect("all of the gap");
+    assert!(heap.take(3 * STEP, 1, Large).is_none(), "both sides are claimed");
     heap.fill(claim, 4 * STEP);
-    assert_eq!(heap.take(12 * STEP, 1).map(|taken| taken.offset), Some(0), "joined");
+    assert_eq!(heap.take(12 * STEP, 1, Large).map(|taken| taken.offset), Some(0), "joined");
+}
+
+#[test]
+fn a_zone_without_enough_addresses_takes_those_of_the_other() {
+    let mut heap = range();
+    let (few, many) = ((GRANULES - SECOND) as u64, SECOND as u64 - 1);
+    for (zone, granules, offset) in [(Small, few, SECOND as u64), (Small, many, 0), (Large, few, 0), (Large, many, 0)] {
+        for is_last in [false, true] {
+            let claim = heap.claim(granules * STEP, 1, STEP, zone, |_| 0, is_last).expect("addresses");
+            assert_eq!(claim.offset, offset * STEP, "{granules} granules for {zone:?} blocks");
+            heap.fill(claim, 0);
+        }
+    }
+    let claim = heap.claim(many * STEP, 1, STEP, Large, |_| 0, false).expect("addresses");
+    heap.fill(claim, many * STEP);
+    let taken = heap.take(many * STEP, 1, Large).expect("all of the zone");
+    let claim = heap.claim(1, 1, STEP, Large, |_| 0, false).expect("addresses of the other zone");
+    assert_eq!((claim.offset, claim.zone), (SECOND as u64 * STEP, Small));
+    heap.fill(claim, STEP);
+    assert_eq!((heap.take(1, 1, Large), heap.total_of(Small)), (None, STEP));
+    heap.coalesce(taken.part, 0);
+    assert_eq!((heap.free_parts(), heap.largest()), (2, many * STEP), "zones are not joined");
 }
 
 #[test]
 fn a_request_takes_the_smallest_part_that_fits_at_the_lowest_address() {
     let mut heap = Heap::default();
-    assert!(heap.add(0, 2 << 20, at(0)));
+    assert!(heap.add(0, 2 << 20, at(0), Large));
     // Of one list: 1000 to 1023 units.
     let sizes = [1010, 1003, 1020, 1001, 1003];
     let parts = sizes.map(|units| {
-        let part = heap.take(units * UNIT, 1).expect("memory");
-        heap.take(UNIT, 1).expect("memory");
+        let part = heap.take(units * UNIT, 1, Large).expect("memory");
+        heap.take(UNIT, 1, Large).expect("memory");
         part
     });
     // At last the lower of the two equal ones.
@@ -357,8 +405,8 @@ fn a_request_takes_the_smallest_part_that_fits_at_the_lowest_address() {
         heap.coalesce(parts[freed].part, 0);
     }
     for (units, taken) in [(1002, 1), (1002, 4), (1002, 0), (1000, 3), (1015, 2)] {
-        assert_eq!(heap.take(units * UNIT, 1).map(|taken| taken.offset), Some(parts[taken].offset), "{units}");
+        assert_eq!(heap.take(units * UNIT, 1, Large).map(|taken| taken.offset), Some(parts[taken].offset), "{units}");
         // The rest is another list's.
-        heap.lists.of(1002).iter().for_each(|listed| assert!(listed.size >= 992));
+        heap.lists[0].of(1002).iter().for_each(|listed| assert!(listed.size >= 992));
     }
 }

@@ -79,6 +79,20 @@ fn defragment_keeps_leased_and_used_buffers_in_place() {
 }
 
 #[test]
+fn defragment_keeps_small_buffers_apart_from_large_ones() {
+    let backend = HostBackend::builder().device_memory(64 * MIB).mapping_granularity(Some(MIB)).build().expect("a backend");
+    let pool = Pool::builder(Device::new(&backend, 0)).exact(true).build().expect("a pool");
+    let manager = MemoryManager::new(pool);
+    let [hole, _large, first, last] = [("hole", 2 * MIB), ("large", 3 * MIB), ("first", 100), ("last", 100)]
+        .map(|(name, bytes)| manager.create::<u8>(name, bytes as usize, plain()).expect("room"));
+    let place = |id| manager.lease(id).expect("not written").device_address();
+    let at = place(first);
+    assert_eq!((manager.free(hole).expect("live"), manager.free(first).expect("live")), (0, 0));
+    assert_eq!(manager.defragment().expect("no failure").moved, 1);
+    assert_eq!(place(last), at, "not to the hole that the large buffer left");
+}
+
+#[test]
 fn a_failed_defragment_keeps_buffers_and_budget() {
     let backend = backend();
     let (_, manager, left) = fragmented(&backend);

@@ -56,18 +56,18 @@ fn memory_grows_in_place_by_what_is_lacking() {
     let second = give(&pool, 2 * MIB + 1);
     assert_eq!(address(&second), address(&first) + 3 * MIB);
     assert_eq!(mapped(&backend), 5 * MIB + GRANULE, "in granules");
-    let third = give(&pool, 56 * KIB);
-    assert_eq!((address(&third), mapped(&backend)), (address(&second) + 2 * MIB + 256, 5 * MIB + GRANULE), "the rest of the last one");
+    let third = give(&pool, MIB + 56 * KIB);
+    assert_eq!((address(&third), mapped(&backend)), (address(&second) + 2 * MIB + 256, 6 * MIB + GRANULE), "with the rest of the last one");
     let at = address(&first);
     drop((first, second));
     let joined = give(&pool, 5 * MIB);
-    assert_eq!((address(&joined), mapped(&backend)), (at, 5 * MIB + GRANULE), "two holes are one");
+    assert_eq!((address(&joined), mapped(&backend)), (at, 6 * MIB + GRANULE), "two holes are one");
     let statistics = pool.statistics();
-    assert_eq!((statistics.reserved_bytes, statistics.reserved_peak), (5 * MIB + GRANULE, 5 * MIB + GRANULE));
+    assert_eq!((statistics.reserved_bytes, statistics.reserved_peak), (6 * MIB + GRANULE, 6 * MIB + GRANULE));
     assert_eq!(statistics.slabs, statistics.memory_allocations);
     assert_eq!((calls(&backend, Verb::Reserve), calls(&backend, Verb::Allocate)), (1, 0));
     drop((third, joined));
-    assert_eq!((pool.trim_to(0), mapped(&backend)), (5 * MIB + GRANULE, 0));
+    assert_eq!((pool.trim_to(0), mapped(&backend)), (6 * MIB + GRANULE, 0));
     drop(give(&pool, KIB));
     assert_eq!(mapped(&backend), GRANULE, "again");
 }
@@ -150,14 +150,15 @@ fn many_whole_free_handles_move_before_memory_is_mapped() {
 fn handles_that_would_leave_much_of_a_free_part_behind_stay_while_there_is_other_memory() {
     // The free part has one whole handle of its 2.5 MiB, or two.
     for (before, moves) in [(5 * MIB / 4, 0), (2 * MIB, 2)] {
-        let untouched = HostBackend::builder().device_memory(8192 * MIB).mapping_granularity(Some(GRANULE)).poison(false);
+        let whole = 16384 * MIB;
+        let untouched = HostBackend::builder().device_memory(2 * whole).mapping_granularity(Some(GRANULE)).poison(false);
         let backend = Clean::build(untouched.faults(Faults::new()));
-        let pool = builder(&backend).limit(8192 * MIB).build().expect("a pool");
+        let pool = builder(&backend).limit(2 * whole).build().expect("a pool");
         // Handles of 1 MiB.
-        drop(give(&pool, 4096 * MIB));
-        let [first, freed, last] = [before, 5 * MIB / 2, 4096 * MIB - before - 5 * MIB / 2].map(|bytes| give(&pool, bytes));
+        drop(give(&pool, whole));
+        let [first, freed, last] = [before, 5 * MIB / 2, whole - before - 5 * MIB / 2].map(|bytes| give(&pool, bytes));
         drop(freed);
-        assert_eq!((mapped(&backend), pool.statistics().movable_bytes), (4096 * MIB, moves.max(1) * MIB));
+        assert_eq!((mapped(&backend), pool.statistics().movable_bytes), (whole, moves.max(1) * MIB));
         let large = give(&pool, 11 * MIB / 4);
         assert_eq!((calls(&backend, Verb::Remap), pool.statistics().memory_moves), (moves, moves));
         drop((first, last, large));
@@ -166,25 +167,87 @@ fn handles_that_would_leave_much_of_a_free_part_behind_stay_while_there_is_other
 
 #[test]
 fn clean_handles_stay_where_mapping_elsewhere_takes_less() {
-    let untouched = HostBackend::builder().device_memory(8192 * MIB).mapping_granularity(Some(GRANULE)).poison(false);
+    // The least part: none of the blocks is small.
+    const PART: u64 = MIB + GRANULE;
+    const MANY: u64 = 3 * 16384;
+    let untouched = HostBackend::builder().device_memory(2 * MANY * PART).mapping_granularity(Some(GRANULE)).poison(false);
     let backend = Clean::build(untouched.faults(Faults::new()));
-    let pool = builder(&backend).limit(8192 * MIB).exact(true).build().expect("a pool");
-    let give = |granules: u64| give(&pool, granules * GRANULE);
-    // Handles of 4 granules, one of 1, and more of 4.
-    drop(give(16384 + 1));
-    let [first, left, single] = [16384 - 3, 3, 1].map(give);
-    let [right, _rest, clean] = [3, 1, 4].map(give);
-    let _end = give(mapped(&backend) / GRANULE - 16384 - 1 - 8);
+    let pool = builder(&backend).limit(2 * MANY * PART).exact(true).build().expect("a pool");
+    let give = |parts: u64| give(&pool, parts * PART);
+    // Handles of 3 parts, one of 1, and more of 3.
+    drop(give(MANY + 1));
+    let [first, left, single] = [MANY - 2, 2, 1].map(give);
+    let [right, _rest, clean] = [2, 1, 3].map(give);
+    let _end = give(mapped(&backend) / PART - MANY - 1 - 6);
     let hole = address(&single);
     drop(single);
-    assert_eq!((pool.trim_to(0), pool.statistics().memory_moves), (GRANULE, 0));
+    assert_eq!((pool.trim_to(0), pool.statistics().memory_moves), (PART, 0));
     // No whole handle is free next to the hole, and none fits into it.
     drop((left, right, clean));
     let before = mapped(&backend);
-    let joined = give(7);
-    assert_eq!((address(&joined) + 3 * GRANULE, mapped(&backend)), (hole, before + GRANULE));
+    let joined = give(5);
+    assert_eq!((address(&joined) + 2 * PART, mapped(&backend)), (hole, before + PART));
     assert_eq!(pool.statistics().memory_moves, 0);
     drop((first, joined));
+}
+
+#[test]
+fn small_blocks_do_not_lie_between_large_ones() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).build().expect("a pool");
+    let live: Vec<_> = (0..8).map(|_| [2 * MIB, 4 * KIB, MIB].map(|bytes| give(&pool, bytes))).collect();
+    let (large, small): (Vec<_>, Vec<_>) = live.into_iter().map(|[large, small, largest]| (large, [small, largest])).unzip();
+    assert_eq!(mapped(&backend), 16 * MIB + 8 * MIB + GRANULE);
+    drop(large);
+    assert_eq!(pool.statistics().movable_bytes, 16 * MIB, "all of it");
+    let joined = give(&pool, 16 * MIB);
+    assert_eq!((mapped(&backend), calls(&backend, Verb::Remap)), (24 * MIB + GRANULE, 0), "it is in one piece");
+    drop((joined, small));
+}
+
+#[test]
+fn blocks_lie_in_the_others_zone_before_a_request_is_refused() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit((64 + 17) * GRANULE).exact(true).build().expect("a pool");
+    let [whole, first, long, last] = [64 * GRANULE, 2 * KIB, MIB, 60 * KIB].map(|bytes| give(&pool, bytes));
+    let at = address(&long);
+    drop((long, last));
+    assert_eq!(pool.statistics().movable_bytes, 16 * GRANULE, "too few for the next");
+    let large = give(&pool, MIB + 1);
+    assert_eq!((address(&large), calls(&backend, Verb::Remap)), (at, 0), "a large one between small ones");
+    drop((whole, first, large));
+    pool.trim_to(0);
+    let large = give(&pool, 80 * GRANULE + 256);
+    let small = give(&pool, 4 * KIB);
+    assert_eq!(address(&small), address(&large) + 80 * GRANULE + 256, "a small one behind a large one");
+    drop((large, small));
+}
+
+#[test]
+fn a_handle_moves_to_small_blocks_before_they_lie_among_large_ones() {
+    let backend = Clean::build(HostBackend::builder().device_memory(64 * MIB).mapping_granularity(Some(MIB)));
+    let pool = builder(&backend).exact(true).build().expect("a pool");
+    // One granule of the hole is whole: half of the hole would stay behind.
+    let [first, hole, last] = [3 * MIB / 2, 2 * MIB, 121 * MIB / 2].map(|bytes| give(&pool, bytes));
+    let places = address(&hole)..address(&hole) + 2 * MIB;
+    drop(hole);
+    let small: Vec<_> = (0..256).map(|_| give(&pool, 4 * KIB)).collect();
+    assert!(small.iter().all(|block| !places.contains(&address(block))), "among large blocks");
+    assert_eq!((pool.statistics().memory_moves, mapped(&backend)), (1, 64 * MIB));
+    let among = give(&pool, 4 * KIB);
+    assert!(places.contains(&address(&among)), "no handle is whole");
+    drop((first, last, small, among));
+}
+
+#[test]
+fn a_pool_of_few_granules_has_one_zone() {
+    for (granules, are_together) in [(63, true), (64, false)] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).limit(granules * GRANULE).build().expect("a pool");
+        let [large, small] = [MIB + 256, 256].map(|bytes| give(&pool, bytes));
+        assert_eq!(address(&small) == address(&large) + MIB + 256, are_together, "{granules}");
+        assert_eq!(mapped(&backend), MIB + if are_together { GRANULE } else { 2 * GRANULE });
+    }
 }
 
 #[test]
@@ -310,12 +373,12 @@ fn a_panic_in_any_call_leaks_nothing() {
 
 #[test]
 fn a_request_waits_for_the_uses_of_handles_that_it_needs() {
-    let backend = backend(8 * MIB);
+    let backend = backend(20 * MIB);
     let pool = builder(&backend).patience(Duration::from_secs(3600)).build().expect("a pool");
     let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     use ringmem::backend::{Backend, Ticket};
     backend.stream_wait(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
-    let live: Vec<_> = (0..4).map(|_| [2 * MIB - 256, 256].map(|bytes| give(&pool, bytes))).collect();
+    let live: Vec<_> = (0..4).map(|_| [4 * MIB - 256, MIB + 256].map(|bytes| give(&pool, bytes))).collect();
     let kept: Vec<_> = live
         .into_iter()
         .map(|[long, short]| {
@@ -375,16 +438,16 @@ fn threads_grow_and_move_at_once() {
 fn a_snapshot_shows_each_run_of_mapped_memory() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).build().expect("a pool");
-    let [first, hole, last] = [2 * MIB, 3 * MIB, GRANULE].map(|bytes| give(&pool, bytes));
+    let [first, hole, last] = [2 * MIB, 3 * MIB, MIB + GRANULE].map(|bytes| give(&pool, bytes));
     assert_eq!(pool.snapshot().len(), 1);
     drop(hole);
     pool.trim_to(0);
     let runs = pool.snapshot();
     let seen: Vec<_> = runs.iter().map(|run| (run.device_address.map(|address| address.get()), run.bytes)).collect();
-    assert_eq!(seen, [(Some(address(&first)), 2 * MIB), (Some(address(&last)), GRANULE)]);
+    assert_eq!(seen, [(Some(address(&first)), 2 * MIB), (Some(address(&last)), MIB + GRANULE)]);
     assert_ne!(runs[0].number, runs[1].number);
     let whole: u64 = runs.iter().flat_map(|run| &run.parts).map(|(_, bytes, _)| bytes).sum();
-    assert_eq!((whole, pool.statistics().reserved_bytes), (2 * MIB + GRANULE, 2 * MIB + GRANULE));
+    assert_eq!((whole, pool.statistics().reserved_bytes), (3 * MIB + GRANULE, 3 * MIB + GRANULE));
     let broken: Vec<_> = runs.iter().filter(|run| run.parts.first().is_none_or(|&(offset, ..)| offset != 0)).collect();
     assert!(broken.is_empty(), "offsets count from the run's beginning: {broken:?}");
     let again = give(&pool, 3 * MIB);
