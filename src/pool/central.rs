@@ -65,10 +65,6 @@ use crate::{CacheLineAligned, Result};
 /// In bytes: over an address range, larger blocks have their exact size and no class, and lie in a [zone](Zone) of their own.
 const CLASSED: u64 = 1 << 20;
 
-fn zone_of(bytes: u64) -> Zone {
-    if bytes <= CLASSED { Zone::Small } else { Zone::Large }
-}
-
 /// Limits of the blocks that a thread caches, per class.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;

@@ -4,8 +4,8 @@
 //! parts may also be absent: addresses without memory. Sizes and offsets count
 //! units of 256 bytes, so that they have 32 bits and a part's record half a cache line.
 //!
-//! Each part belongs to a [`Zone`], for blocks of one kind of sizes. A zone has lists of its own, and no part joins one of the other zone: a slab is of one zone,
-//! and between a range's two zones are addresses that no one claims.
+//! Each part belongs to a [`Zone`], for blocks of one kind of sizes. A zone has lists of its own, and no part joins one of the other zone: a slab is of one
+//! zone, and between a range's two zones are addresses that no one claims.
 //!
 //! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger, the
 //!    smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one with the lowest address. Only if
@@ -22,6 +22,15 @@
 //! 5. *Absent* parts are joined with each other, but never with others. [`Heap::claim`] takes an absent part and its free neighbours out of reach, for a request
 //!    that all of them together can serve; [`Heap::fill`] says how much memory came. [`Heap::take_out`] takes memory out of a free part, and
 //!    [`Heap::abandon`] leaves its addresses absent. A claim, or memory taken out, is in no list and of no count.
+//!
+//! | a part | its [`State`] | found in | joins a neighbour |
+//! |---|---|---|---|
+//! | free | `Free` | its zone's list | never: it has no free neighbour |
+//! | a block, or a deferred free | `Taken` | the block's tag, or the queue | when it is coalesced |
+//! | the free side of a claim | `Taken` | the claim | when the claim ends |
+//! | absent | `Absent` | `absent` | never: it has no neighbour in `absent` |
+//! | addresses of a claim, or memory taken out | `Absent` | the claim, or the caller | when the claim ends, or the memory is put back or abandoned |
+//! | between the zones | `Absent` | nothing | never |
 //!
 //! Part numbers are indices into one table and are reused; `has_numbers` checks that a split can get its numbers before anything changes, so a take
 //! that fails changes nothing.
@@ -447,6 +456,7 @@ impl Heap {
             if is_last { places.next_back() } else { places.min_by_key(|&(least, offset, _)| (least, offset)) }
         };
         let (least, offset, part) = place(zone).or_else(|| place(zone.other()))?;
+        // One for the rest of the addresses now, and one for those that get no memory: `fill` must not fail.
         if !self.has_numbers(2) {
             return None;
         }
@@ -477,10 +487,12 @@ impl Heap {
         let Part { slab, offset, size: absent, before, after, .. } = self.parts[part.index()];
         let free = |side: Option<PartId>| side.map(|side| self.parts[side.index()]).filter(Part::is_free).map_or(0, |part| part.size);
         let (before, after) = (free(before), free(after));
+        // The block will begin at the first aligned address of the free part before, if there is one.
         let padding = self.slabs[slab as usize]?.base.padding(offset - before, align)?;
         let lacking = size.checked_add(padding)?.saturating_sub(before).max(1);
         match lacking.checked_next_multiple_of(step) {
             Some(lacking) if lacking <= absent => Some(lacking),
+            // All of the addresses, and then the free part behind them.
             _ => (lacking <= absent.checked_add(after)?).then_some(absent),
         }
     }
@@ -490,6 +502,7 @@ impl Heap {
         let Claim { before, part, after, spare, zone, size, .. } = claim;
         self.release_number(spare);
         let filled = (bytes.min(size) / UNIT) as u32;
+        // Each with what was freed on its far side meanwhile. Not with each other: the addresses between them are absent until now.
         for side in [before, after].into_iter().flatten() {
             self.coalesce(side, 0);
         }
@@ -504,6 +517,7 @@ impl Heap {
             self.abandon(rest);
         }
         self.total[zone as usize] += u64::from(filled);
+        // As a block that is freed: joins the sides.
         self.parts[part.index()].state = State::Taken;
         self.coalesce(part, 0);
     }
@@ -524,6 +538,7 @@ impl Heap {
             return None;
         }
         self.unlist(part);
+        // The front keeps the number: the caller may know the part by it.
         let mut taken = part;
         if skipped > 0 {
             taken = self.split(part, skipped);

@@ -14,17 +14,18 @@
 //!
 //! 1. *Grow*: of the zone's absent parts, the one with the least need of memory for the request, together with the free parts on its two sides. Nearly always
 //!    this is the last, whose left neighbour is the free end of the memory in use. Memory is mapped from its beginning on.
-//! 2. *Move*: a handle without a taken byte takes its memory along to other addresses, of either zone. If that place does not suffice, the last absent part does:
-//!    there all whole free handles become one part. So a request fails only if they, with the rest of the limit and of the device, do not suffice. (For each byte
-//!    that can be reserved there are [`SPARE`] addresses, up to 1 TiB.)
+//! 2. *Move*: a handle without a taken byte takes its memory along to other addresses, of either zone. If that place does not suffice, the last absent part
+//!    does: there all whole free handles become one part. So a request fails only if they, with the rest of the limit and of the device, do not suffice. (For
+//!    each byte that can be reserved there are [`SPARE`] addresses, up to 1 TiB.)
 //! 3. *Trim*: a handle without a taken byte is freed, and its addresses are absent.
 //!
 //! # Two zones
 //!
-//! A quarter of the addresses is the zone of small blocks, up to 1 MiB. One that lay between larger blocks would divide the memory that they leave, and keep a
-//! whole handle from moving, for a thousandth of its bytes. With sizes from 512 bytes to 64 MiB at random, the memory reserved beyond what is live is half as
-//! much with two zones as with one. A block lies in the other zone only if its request would be refused otherwise, or if its own zone has no addresses left. A pool
-//! of less than 64 granules has one zone: each of two would have a granule with little in it.
+//! A quarter of the addresses is the zone of small blocks, up to 1 MiB. One that lay between larger blocks would divide the memory that they leave, and keep
+//! a whole handle from moving, for a thousandth of its bytes. With sizes from 512 bytes to 64 MiB at random, the memory reserved beyond what is live is half
+//! as much with two zones as with one. A block lies in the other zone only where the limit or the device refuses more memory, a small one only if no whole
+//! handle is free, or if its own zone has no addresses left. A pool of less than 64 granules has one zone: each of two would have a granule with little in
+//! it.
 //!
 //! # Map or move
 //!
@@ -59,7 +60,7 @@ use std::vec::Vec;
 use ringmem_layouts::ring::prefetch;
 
 use super::growth::{Refusal, Request, Reservation};
-use super::{Central, InTransit, Slab, State, zone_of};
+use super::{Central, InTransit, Slab, State};
 use crate::backend::{AddressRange, Block, MemoryLocation, Uses};
 use crate::memory::{Memory, Origin};
 use crate::pool::cache::{Entry, UNDATED};
@@ -335,7 +336,7 @@ impl<M: Memory> Central<M> {
     pub(super) fn extend(&self, request: &Request, moves: Moves, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
         let Some(step) = self.granularity else { return Ok(None) };
         let Some(range) = self.range(step) else { return Ok(None) };
-        let whole = Part { bytes: request.class_bytes, align: request.align, zone: zone_of(request.class_bytes) };
+        let whole = Part { bytes: request.class_bytes, align: request.align, zone: request.zone() };
         let short = Part { bytes: request.bytes.max(1), ..whole };
         for part in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
             // Where the least memory is lacking; if it cannot be had there, in the last absent part, where all of it can.

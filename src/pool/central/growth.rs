@@ -30,7 +30,7 @@ use std::boxed::Box;
 use std::time::Instant;
 
 use super::extent::Moves;
-use super::{Central, Growth, InTransit, Slab, zone_of};
+use super::{CLASSED, Central, Growth, InTransit, Slab};
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
@@ -68,6 +68,12 @@ pub(in crate::pool) struct Request {
     pub align: u64,
 }
 
+impl Request {
+    pub fn zone(&self) -> Zone {
+        if self.class_bytes <= CLASSED { Zone::Small } else { Zone::Large }
+    }
+}
+
 /// What the upstream memory, or the limit, had free when it refused.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Refusal {
@@ -93,7 +99,7 @@ impl Refusal {
 impl<M: Memory> Central<M> {
     /// Returns a part of the class, or a shorter one that suffices. If `waits`, may wait for frees and call the out-of-memory callback.
     pub fn find(&self, request: &Request, waits: bool) -> Result<Entry> {
-        let found = self.take(request.class_bytes, request.align, zone_of(request.class_bytes));
+        let found = self.take(request.class_bytes, request.align, request.zone());
         found.map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
     }
 
@@ -108,7 +114,7 @@ impl<M: Memory> Central<M> {
         // Read before the searches below: a transfer that ends later makes `wait` search again.
         let seen = self.progress_by_others(None);
         let grow = || self.grow(request, &refusal);
-        let zone = zone_of(class_bytes);
+        let zone = request.zone();
         let in_zone = |zone| self.take(class_bytes, align, zone).or_else(|| self.take(bytes, align, zone));
         let fits = || in_zone(zone).or_else(|| in_zone(zone.other()));
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
@@ -311,7 +317,7 @@ impl<M: Memory> Central<M> {
     /// request gets a direct block of its own length.
     fn grow(&self, request: &Request, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
         let Request { class_bytes, bytes: requested, align } = *request;
-        let is_small = self.lock().zone(zone_of(class_bytes)) == Zone::Small;
+        let is_small = self.lock().zone(request.zone()) == Zone::Small;
         // One handle serves many small blocks, which would divide the memory of the large ones otherwise.
         for moves in [Moves::Clean, Moves::None, Moves::All].into_iter().take(if is_small { 3 } else { 2 }) {
             if let Some(entry) = self.extend(request, moves, refusal)? {
@@ -336,7 +342,7 @@ impl<M: Memory> Central<M> {
             };
             // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
             if let Some((block, _reservation)) = slab? {
-                return self.add_slab(block, part, align, zone_of(class_bytes));
+                return self.add_slab(block, part, align, request.zone());
             }
         }
         if refusal.get().largest < requested || requested.is_multiple_of(UNIT) {

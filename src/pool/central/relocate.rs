@@ -39,7 +39,7 @@ impl Hole {
 
 pub(crate) struct Compaction<'a, M: Memory> {
     central: &'a Central<M>,
-    positions: HashMap<PartId, Position>,
+    positions: HashMap<PartId, (Position, Zone)>,
     holes: BTreeMap<Position, Hole>,
     slabs: usize,
     _transit: InTransit<'a, M>,
@@ -81,7 +81,7 @@ impl<M: Memory> Pool<M> {
                 let Some(base) = state.heap.base(slab) else { continue };
                 holes.insert(position, Hole { part, slab, zone: state.heap.zone(part), bytes, base });
             } else if movable.contains(&part) {
-                positions.insert(part, position);
+                positions.insert(part, (position, state.heap.zone(part)));
             }
         }
         let slabs = state.upstream_blocks();
@@ -92,13 +92,13 @@ impl<M: Memory> Pool<M> {
 
 impl<M: Memory> Compaction<'_, M> {
     pub fn position(&self, tag: u64) -> Option<Position> {
-        self.positions.get(&Tag(tag).part()?).copied()
+        Some(self.positions.get(&Tag(tag).part()?)?.0)
     }
 
     /// Returns a block of the same layout nearer to the front, owned by the caller. Call it for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
-        let (position, bytes, align) = (self.position(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
-        let zone = self.central.lock().heap.zone(Tag(block.tag).part()?);
+        let &(position, zone) = self.positions.get(&Tag(block.tag).part()?)?;
+        let (bytes, align) = (Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
             let (&at, _) = self.holes.range(..position).find(|(at, hole)| hole.zone == zone && hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;

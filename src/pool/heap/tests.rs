@@ -245,7 +245,7 @@ impl RangeModel {
         self.heap.free_from(0, STEP).flat_map(within).collect()
     }
 
-    /// Claims for a request; fills a random share.
+    /// Claims for a request, in one of the zones; fills all of it, or a random share. If that is enough, the request must be served where the claim was.
     fn extend(&mut self) {
         let (bytes, is_last) = (1 + self.below(20 * STEP), self.below(2) == 0);
         let (align, more, zone) = ([256, 1024, 4096][self.below(3) as usize], self.below(3) * STEP, self.zone());
