@@ -88,10 +88,10 @@ impl<M: Memory + Clone> MemoryManager<M> {
             return Ok(None);
         };
         named.element.check::<T>()?;
-        if named.config != config {
+        if named.config() != config {
             return Err(Error::AlreadyExists {
                 name: name.into(),
-                configs: Some(Box::new([named.config, config].map(|config| format!("{config:?}")))),
+                configs: Some(Box::new([named.config(), config].map(|config| format!("{config:?}")))),
             });
         }
         Ok(Some(BufferId::new(self.table.number(), index)))

@@ -179,7 +179,7 @@ impl<M: Memory> Entry<M> {
     /// [`Unsupported`](Error::Unsupported) for a created buffer whose configuration does not permit queued transfers.
     pub fn may_queue(&self) -> Result<()> {
         match self.named() {
-            Some(named) if !named.config.is_async => {
+            Some(named) if !named.is_async => {
                 Err(Error::Unsupported { what: "a queued transfer of a buffer without `is_async` in its configuration" })
             }
             _ => Ok(()),

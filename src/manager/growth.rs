@@ -51,7 +51,7 @@ impl<'a, M: Memory> Step<'a, M> {
     fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
         let named = entry.growing()?;
         let (held, size) = (named.capacity() as u64, named.element.size() as u64);
-        let capacity = named.config.capacity(held, needed as u64, size)?;
+        let capacity = named.config().capacity(held, needed as u64, size)?;
         Self::to(entry, capacity as usize, len)
     }
 
@@ -224,7 +224,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     pub fn shrink_to_fit(&mut self) -> Result<u64> {
         self.entry.table().here()?;
         let (len, size) = (self.len(), size_of::<T>() as u64);
-        let capacity = self.entry.growing()?.config.capacity_exact(len as u64, size)?;
+        let capacity = self.entry.growing()?.config().capacity_exact(len as u64, size)?;
         let freed = (self.capacity() as u64).saturating_sub(capacity) * size;
         if freed > 0 {
             let table = self.entry.handle();
@@ -343,7 +343,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
 
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.entry.table().here()?;
-        let config = self.entry.growing()?.config;
+        let config = self.entry.growing()?.config();
         let Some(end) = at.checked_add(elements.len()) else {
             return Err(Error::Size { what: "size in bytes", asked: u64::MAX, least: config.min_bytes, most: config.most() });
         };

@@ -26,7 +26,7 @@ use core::borrow::Borrow;
 use core::hash::{Hash, Hasher};
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ use std::vec::Vec;
 
 use foldhash::fast::RandomState;
 
-use super::config::BufferConfig;
+use super::config::{BufferConfig, Growth};
 use super::element::Element;
 use super::numbers::Index;
 use super::statistics::BufferStatistics;
@@ -60,6 +60,8 @@ impl Poll {
 
 /// The name, configuration and figures of a created buffer. Written under the buffer's exclusive lease; each figure is read without waiting.
 ///
+/// Each created buffer has one, however small, so that it stores nothing twice: see [`config`](Self::config).
+///
 /// # Dating of uses
 ///
 /// A read of a clock would cost more than the lookup, so that the end of a lease only marks the buffer as used: `used_ns` is [`USED`]. A poll
@@ -74,17 +76,24 @@ pub(super) struct Named {
     index: AtomicU64,
     caller: &'static Location<'static>,
     pub element: Element,
-    pub config: BufferConfig,
+    growth: Growth,
+    min_bytes: u64,
+    max_bytes: u64,
     created_ns: u64,
     len: AtomicUsize,
     capacity: AtomicUsize,
-    /// Twice the number of replaced blocks, plus 1 if the present block is of the fallback memory.
-    blocks: AtomicU64,
+    resizes: AtomicU32,
+    /// The present block is of the fallback memory.
+    is_fallback: AtomicBool,
+    // INVARIANT: if the configuration has an element size, it is the element's.
+    has_element_size: bool,
+    pub is_async: bool,
     /// A time, a poll's number, or `USED`.
     used_ns: AtomicU64,
 }
 
 impl Named {
+    /// The configuration's element size, if it has one, is that of `element`.
     pub fn new(
         name: Box<str>,
         caller: &'static Location<'static>,
@@ -99,11 +108,16 @@ impl Named {
             index: AtomicU64::new(0),
             caller,
             element,
-            config,
+            growth: config.growth,
+            min_bytes: config.min_bytes,
+            max_bytes: config.max_bytes,
             created_ns: now_ns,
             len: AtomicUsize::new(len),
             capacity: AtomicUsize::new(capacity),
-            blocks: AtomicU64::new(0),
+            resizes: AtomicU32::new(0),
+            is_fallback: AtomicBool::new(false),
+            has_element_size: config.bytes_per_element.is_some(),
+            is_async: config.is_async,
             used_ns: AtomicU64::new(now_ns),
         }
     }
@@ -119,6 +133,17 @@ impl Named {
     fn set_index(&self, index: Index) {
         // SYNC POINT: buffer created. Pairs with index: a caller that finds the index finds its slot filled.
         self.index.store(index.bits(), Release);
+    }
+
+    /// Returns the configuration of the creation.
+    pub fn config(&self) -> BufferConfig {
+        BufferConfig {
+            bytes_per_element: self.has_element_size.then(|| self.element.size() as u32),
+            growth: self.growth,
+            min_bytes: self.min_bytes,
+            max_bytes: self.max_bytes,
+            is_async: self.is_async,
+        }
     }
 
     pub fn origin(&self) -> Origin {
@@ -141,20 +166,20 @@ impl Named {
     }
 
     pub fn is_fallback(&self) -> bool {
-        self.blocks.load(Relaxed) % 2 == 1
+        self.is_fallback.load(Relaxed)
     }
 
     /// Sets whether the first block is of the fallback memory.
     pub fn set_first_block(&self, is_fallback: bool) {
-        self.blocks.store(u64::from(is_fallback), Relaxed);
+        self.is_fallback.store(is_fallback, Relaxed);
     }
 
     pub fn set_new_block(&self, len: usize, capacity: usize, is_fallback: bool) {
         self.len.store(len, Relaxed);
         self.capacity.store(capacity, Relaxed);
+        self.is_fallback.store(is_fallback, Relaxed);
         // Only the exclusive lease writes.
-        let resizes = self.blocks.load(Relaxed) / 2 + 1;
-        self.blocks.store(resizes * 2 + u64::from(is_fallback), Relaxed);
+        self.resizes.store(self.resizes.load(Relaxed).saturating_add(1), Relaxed);
     }
 
     /// Marks the buffer as used; the next poll dates the use.
@@ -197,7 +222,7 @@ impl Named {
             element_bytes: self.element.size() as u64,
             len: self.len().min(capacity) as u64,
             capacity: capacity as u64,
-            resizes: self.blocks.load(Relaxed) / 2,
+            resizes: u64::from(self.resizes.load(Relaxed)),
             is_fallback: self.is_fallback(),
             age: Duration::from_nanos(now_ns.saturating_sub(self.created_ns)),
             idle: Duration::from_nanos(idle),
@@ -351,6 +376,15 @@ mod tests {
 
     fn named(name: &str) -> Arc<Named> {
         Arc::new(Named::new(name.into(), Location::caller(), Element::of::<u32>(), BufferConfig::default(), 4, 4, 0))
+    }
+
+    #[test]
+    fn a_configuration_is_returned_as_it_was_given() {
+        let given = BufferConfig::new().with_growth(Growth::new(7, 5)).with_bytes(3, 9000).with_async(true);
+        for config in [given, BufferConfig { bytes_per_element: Some(4), is_async: false, ..given }] {
+            let named = Named::new("a".into(), Location::caller(), Element::of::<u32>(), config, 4, 4, 0);
+            assert_eq!(named.config(), config);
+        }
     }
 
     #[test]
