@@ -194,6 +194,7 @@ impl<M: Memory> Tracked<M> {
 }
 
 impl Counts {
+    #[inline(always)]
     fn add(&self, bytes: u64) -> u64 {
         let live = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         if live > self.peak.load(Relaxed) {
@@ -267,6 +268,8 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         Ok(block)
     }
 
+    // Inlined, as what it calls: a block or record that passes through memory is read as wider words than were written, which waits for the stores.
+    #[inline(always)]
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let (shared, mut block) = (&*self.shared, Block { ..*block });
         // First: after the upstream free, another block may get this address.

@@ -63,6 +63,7 @@ impl Slots {
         }
     }
 
+    #[inline(always)]
     pub fn take(&self, ticket: u64) -> Option<Record> {
         let index = ticket as u32;
         let record = self.slots.get(index)?.take((ticket >> 32) as u32);
@@ -100,6 +101,7 @@ pub(super) struct Claim<'a> {
 
 impl Claim<'_> {
     /// Returns [`Slots::take`]'s ticket: the turn's low half above the index.
+    #[inline(always)]
     pub fn fill(self, record: &Record) -> u64 {
         u64::from(self.slot.fill(record)) << 32 | u64::from(self.index)
     }

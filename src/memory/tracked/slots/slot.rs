@@ -66,6 +66,7 @@ impl<W: RmwWord> Slot<W> {
     }
 
     /// By the block's owner only, with the turn's low half.
+    #[inline(always)]
     pub fn take(&self, turn: u32) -> Option<Record> {
         // Live since before the block was handed out.
         let state = self.state.load();
@@ -99,6 +100,7 @@ pub(super) struct Claim<'a, W: RmwWord> {
 
 impl<W: RmwWord> Claim<'_, W> {
     /// Returns the low half of its turn.
+    #[inline(always)]
     pub fn fill(self, record: &Record) -> u32 {
         let Self { slot, state } = self;
         forget(self);
@@ -131,6 +133,7 @@ const LOCATION: u32 = 8;
 pub(super) const LOCATIONS: [MemoryLocation; 4] =
     [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
 
+#[inline(always)]
 fn words(record: &Record) -> [u64; 8] {
     let location = LOCATIONS.iter().position(|&location| location == record.location).unwrap_or(0) as u64;
     let note = if record.has_note { NOTE } else { 0 };
