@@ -6,7 +6,7 @@
 //!
 //! # Structure
 //!
-//! The *shards* map names to [`Named`]. They decide who has a name. `slots` maps a slot's number to the [`Named`] of the buffer that was put there last:
+//! The *shards* map names to [`Named`]. Insertion there takes a name. `slots` maps a slot's number to the [`Named`] of the buffer that was put there last:
 //! the caller that removes a buffer has only its number, since an exclusive lease may hide the entry.
 //!
 //! # Order of steps
@@ -17,8 +17,8 @@
 //! name of a removed buffer in use.
 //!
 //! *Removal*: remove the entry from the table, then [`free`](Names::free) the name of its index. In the reverse order, another thread could create a
-//! buffer of this name while the first one still grants leases. Between the two steps, the slot may be reused: by a registered buffer, which leaves `slots`
-//! as it is, or by a created one, which finds the earlier [`Named`] in `slots` and frees its name.
+//! buffer of this name while the first one still grants leases. Between the two steps, the slot may be reused: by a registered buffer, which does not change
+//! `slots`, or by a created one, which finds the earlier [`Named`] in `slots` and frees its name.
 //!
 //! A creation that fails or panics frees its name in the drop of [`Taken`].
 

@@ -268,7 +268,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         Ok(block)
     }
 
-    // Inlined, as what it calls: a block or record that passes through memory is read as wider words than were written, which waits for the stores.
+    // Inlined, together with `take`: a copy of the block through memory loads wider words than were stored, and so waits for these stores.
     #[inline(always)]
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let (shared, mut block) = (&*self.shared, Block { ..*block });
