@@ -33,6 +33,8 @@ mod hygiene;
 mod reclaim;
 pub(crate) mod relocate;
 mod report;
+mod request;
+mod reservation;
 
 use core::alloc::Layout;
 use core::mem::{self, ManuallyDrop};
@@ -46,8 +48,8 @@ use std::vec::Vec;
 
 use extent::Extent;
 use free::CentralList;
-pub(super) use growth::Request;
 pub(super) use reclaim::InTransit;
+pub(super) use request::Request;
 use ringmem_layouts::HostWord;
 
 use super::builder::{Hygiene, Options};

@@ -59,7 +59,8 @@ use std::vec::Vec;
 
 use ringmem_layouts::ring::prefetch;
 
-use super::growth::{Refusal, Request, Reservation};
+use super::request::{Refusal, Request};
+use super::reservation::Reservation;
 use super::{Central, InTransit, Slab, State};
 use crate::backend::{AddressRange, Block, MemoryLocation, Uses};
 use crate::memory::{Memory, Origin};

@@ -27,10 +27,11 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
-use std::time::Instant;
 
 use super::extent::Moves;
-use super::{CLASSED, Central, Growth, InTransit, Slab};
+use super::request::{Refusal, Request};
+use super::reservation::Reservation;
+use super::{Central, Slab};
 use crate::backend::{Block, Uses};
 use crate::error::{LimitOf, Unavailable};
 use crate::memory::{Memory, Origin};
@@ -49,51 +50,6 @@ const SLAB: u64 = 32 << 20;
 
 thread_local! {
     static IS_IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-    /// Upstream allocations of pools that this thread is in.
-    static GROWING: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Returns whether this thread is in a pool's upstream allocation, for which another thread may wait.
-pub(super) fn is_growing() -> bool {
-    GROWING.get() > 0
-}
-
-/// A request that slabs serve.
-#[derive(Clone, Copy)]
-pub(in crate::pool) struct Request {
-    /// The block of its class.
-    pub class_bytes: u64,
-    /// The requested bytes, which suffice if no larger part is free.
-    pub bytes: u64,
-    pub align: u64,
-}
-
-impl Request {
-    pub fn zone(&self) -> Zone {
-        if self.class_bytes <= CLASSED { Zone::Small } else { Zone::Large }
-    }
-}
-
-/// What the upstream memory, or the limit, had free when it refused.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Refusal {
-    pub free: u64,
-    pub largest: u64,
-}
-
-impl Refusal {
-    /// Returns the figures of an error that frees may cure, or the error.
-    pub fn of(error: Error) -> Result<Self> {
-        match error {
-            Error::OutOfMemory { free, largest, .. } => Ok(Self { free, largest }),
-            Error::Limit { used, limit, .. } => {
-                let left = limit.saturating_sub(used);
-                Ok(Self { free: left, largest: left })
-            }
-            Error::Map { .. } => Ok(Self::default()),
-            error => Err(error),
-        }
-    }
 }
 
 impl<M: Memory> Central<M> {
@@ -419,22 +375,6 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation<'_, M>> {
-        let begun = Instant::now();
-        let mut state = self.lock();
-        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
-            state.refusals += 1;
-            return None;
-        };
-        state.reserved = sum;
-        state.in_transit += 1;
-        let number = state.growths;
-        state.growths += 1;
-        state.growing.push(Growth { number, bytes, begun });
-        GROWING.set(GROWING.get() + 1);
-        Some(Reservation { bytes, sum, number, refusals: state.refusals, kept: 0, transit: InTransit(self) })
-    }
-
     /// Reserves memory for all of `count` blocks, or for none: takes them all, and returns them to the heap.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 1).ok());
@@ -467,34 +407,5 @@ impl<M: Memory> Central<M> {
             }
         });
         outcome
-    }
-}
-
-/// Bytes that an upstream allocation reserves. They stay reserved if it succeeds, until the block is freed. While it lives, waiting requests wait.
-pub(super) struct Reservation<'a, M: Memory> {
-    pub bytes: u64,
-    /// The reserved bytes of the pool with this reservation, for the high-water mark.
-    sum: u64,
-    /// Of its [`Growth`].
-    number: u64,
-    /// The refusals before it.
-    refusals: u64,
-    /// Bytes that are allocated.
-    pub kept: u64,
-    transit: InTransit<'a, M>,
-}
-
-impl<M: Memory> Drop for Reservation<'_, M> {
-    fn drop(&mut self) {
-        GROWING.set(GROWING.get() - 1);
-        let mut state = self.transit.0.lock();
-        state.growing.retain(|growth| growth.number != self.number);
-        let returned = self.bytes - self.kept;
-        state.peak = state.peak.max(if self.kept > 0 { self.sum - returned } else { 0 });
-        state.reserved -= returned;
-        // The bytes may have refused another request, which now succeeds.
-        if returned > 0 && state.refusals != self.refusals {
-            self.transit.0.note_progress();
-        }
     }
 }

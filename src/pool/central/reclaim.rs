@@ -34,7 +34,7 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::growth::is_growing;
+use super::reservation::is_growing;
 use super::{Central, Slab, State, take_all};
 use crate::Result;
 use crate::backend::{Block, Ticket, Uses};
