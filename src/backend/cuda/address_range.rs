@@ -41,7 +41,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::Inner;
 use super::device::Device;
 use super::driver::{Access, Calls, MemoryProperties, code};
-use super::memory::Owner;
+use super::memory::{Owner, Part};
 use super::process;
 use super::resources::{ON_A_DEVICE, PINNED, READ_WRITE};
 use crate::backend::ranges::Range;
@@ -85,18 +85,6 @@ impl Drop for Addresses {
             None if self.is_closed.load(Acquire) => drop(self.reserved.give_back(self.calls)),
             None => {}
         }
-    }
-}
-
-/// A handle that is mapped at a place. Its drop leaks both.
-pub(super) struct Part {
-    handle: u64,
-    place: ManuallyDrop<Place>,
-}
-
-impl Part {
-    fn new(handle: u64, place: Place) -> Self {
-        Self { handle, place: ManuallyDrop::new(place) }
     }
 }
 

@@ -21,6 +21,7 @@
 //! same; if a free behind the last use cannot be queued, nothing is freed, and the dead range returns to the list for a later try.
 
 use core::alloc::Layout;
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use std::alloc::{alloc_zeroed, dealloc};
 use std::boxed::Box;
@@ -28,14 +29,13 @@ use std::io;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::address_range::Part;
 use super::device::{Device, LARGEST_ALIGN};
 use super::driver::{self, Handle, code};
 use super::queue::{CompletionCount, Length};
 use super::resources::{device_shift, page_locked};
 use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
-use crate::backend::{Block, MemoryLocation, Options, Prefetch, Request, StreamId, Ticket};
+use crate::backend::{Block, MemoryLocation, Options, Place, Prefetch, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
 pub(super) enum Owner {
@@ -46,6 +46,18 @@ pub(super) enum Owner {
     Pageable(Handle<u8>, Layout),
     Part(Part),
     Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
+}
+
+/// A handle of physical memory that is mapped at a place of an [address range](super::address_range). Its drop leaks both.
+pub(super) struct Part {
+    pub handle: u64,
+    pub place: ManuallyDrop<Place>,
+}
+
+impl Part {
+    pub fn new(handle: u64, place: Place) -> Self {
+        Self { handle, place: ManuallyDrop::new(place) }
+    }
 }
 
 impl Owner {
