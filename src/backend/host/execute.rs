@@ -15,11 +15,11 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 
 use super::faults::Verb;
-use super::inner::{Group, Inner};
+use super::group::{self, Assembly, Group};
+use super::inner::Inner;
 use super::link::Route;
 use super::log::{Facts, Phase};
 use super::queue::{IS_STREAM, Item, Launch, Numbered, Operation, Queue};
-use super::warp::{self, Assembly};
 use crate::backend::bytes::{aligned, moved};
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
@@ -176,7 +176,7 @@ impl Launch {
         // Groups may wait for each other, so all need a thread.
         let gate = OnceLock::new();
         let outcome = thread::scope(|scope| {
-            let others = warp::start(scope, 1..groups, &gate, run);
+            let others = group::start(scope, 1..groups, &gate, run);
             gate.get_or_init(|| others.is_ok());
             let others = others.map_err(no_thread)?;
             inner.counts.launches.fetch_add(1, Relaxed);

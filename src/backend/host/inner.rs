@@ -14,20 +14,16 @@
 
 use core::mem;
 use core::ops::Range as Span;
-use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
-use core::time::Duration;
 use std::boxed::Box;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use ringmem_layouts::image::{Entry, KernelHost};
+use ringmem_layouts::image::Entry;
 
-use super::address_range::{Reserved, page_size};
 use super::arena::{ALIGN, Arena, MOST};
 use super::faults::{Faults, Plan, Verb};
 use super::link::Model;
@@ -36,7 +32,7 @@ use super::mapping::Mapping;
 use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
-use super::warp::{self, Assembly};
+use super::reserved::{Reserved, page_size};
 use super::{Builder, Clock};
 use crate::backend::counters::Counts;
 use crate::backend::failures::Ended;
@@ -368,61 +364,5 @@ impl Held {
             Self::Value(_, beyond) => beyond.as_ref(),
             Self::Block(_) => None,
         }
-    }
-}
-
-pub(super) struct Group<'a> {
-    pub inner: &'a Inner,
-    pub device: u32,
-    pub number: u64,
-    pub groups: u64,
-    pub warps: u32,
-    pub facts: &'a Facts,
-    /// All groups of the launch.
-    pub assembly: &'a Assembly,
-    pub has_arrived: AtomicBool,
-}
-
-impl KernelHost for Group<'_> {
-    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // Also freed blocks: those that the launch uses stay allocated until it is complete.
-        let found = self.inner.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
-        let is_seen = match found.location {
-            MemoryLocation::Host => false,
-            MemoryLocation::Device => self.inner.peers.reaches(self.device, found.device),
-            MemoryLocation::Pinned | MemoryLocation::Unified => true,
-        };
-        if found.location == MemoryLocation::Unified {
-            self.inner.touch(&found, bytes, Some(self.device), self.facts);
-        }
-        is_seen.then_some(found.place)
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.inner.now_ns()
-    }
-
-    fn group(&self) -> u64 {
-        self.number
-    }
-
-    fn groups(&self) -> u64 {
-        self.groups
-    }
-
-    fn pause(&self, times: u32) {
-        match times {
-            0..100 => core::hint::spin_loop(),
-            100..4000 => thread::yield_now(),
-            _ => thread::sleep(Duration::from_micros(50)),
-        }
-    }
-
-    fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
-        let has_lanes = self.inner.thread_per_lane;
-        if has_lanes {
-            warp::run(self, kernel);
-        }
-        has_lanes
     }
 }

@@ -17,6 +17,7 @@ mod backend;
 mod builder;
 mod execute;
 mod faults;
+mod group;
 mod inner;
 mod link;
 mod log;
@@ -26,7 +27,7 @@ mod peers;
 pub(crate) mod pinned;
 mod queue;
 mod queueing;
-mod warp;
+mod reserved;
 
 use core::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A group as 32 threads for each of its warps, for kernels that depend on the number of lanes.
+//! [`Group`]: a block of a launch, as one thread, or as 32 threads for each of its warps for kernels that depend on the number of lanes.
 //!
-//! The lanes of a group on a GPU exchange values by instructions and barriers; here they meet: [`Lanes::meet`] returns in each lane when all have brought a
+//! The lanes of a block on a GPU exchange values by instructions and barriers; here they meet: [`Lanes::meet`] returns in each lane when all have brought a
 //! value. A lane that ends, also by a panic, is not waited for any longer, so that the others see its absence instead of waiting forever.
 //!
 //! Groups may wait for each other, too. So no lane runs before the lanes of all groups have threads: the groups join an [`Assembly`].
@@ -9,6 +9,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,8 +18,69 @@ use std::vec::Vec;
 
 use ringmem_layouts::image::{KernelHost, LANES};
 
-use super::inner::Group;
+use super::faults::Verb;
+use super::inner::Inner;
+use super::log::Facts;
+use crate::backend::MemoryLocation;
 use crate::sys::panic;
+
+/// A block of a launch, as its kernel sees it.
+pub(super) struct Group<'a> {
+    pub inner: &'a Inner,
+    pub device: u32,
+    pub number: u64,
+    pub groups: u64,
+    pub warps: u32,
+    pub facts: &'a Facts,
+    /// All groups of the launch.
+    pub assembly: &'a Assembly,
+    /// It has joined the assembly.
+    pub has_arrived: AtomicBool,
+}
+
+impl KernelHost for Group<'_> {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        // Also freed blocks: those that the launch uses stay allocated until it is complete.
+        let found = self.inner.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
+        let is_seen = match found.location {
+            MemoryLocation::Host => false,
+            MemoryLocation::Device => self.inner.peers.reaches(self.device, found.device),
+            MemoryLocation::Pinned | MemoryLocation::Unified => true,
+        };
+        if found.location == MemoryLocation::Unified {
+            self.inner.touch(&found, bytes, Some(self.device), self.facts);
+        }
+        is_seen.then_some(found.place)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+
+    fn group(&self) -> u64 {
+        self.number
+    }
+
+    fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    fn pause(&self, times: u32) {
+        match times {
+            0..100 => core::hint::spin_loop(),
+            100..4000 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+
+    fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
+        let has_lanes = self.inner.thread_per_lane;
+        if has_lanes {
+            run(self, kernel);
+        }
+        has_lanes
+    }
+}
 
 struct Lanes {
     meeting: Mutex<Meeting>,
