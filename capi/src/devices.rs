@@ -14,7 +14,7 @@ use ringmem::backend::{Address, Backend, Copy, DeviceAddress, Fill, StreamId};
 
 use crate::arguments::{Output, borrowed, close, handle};
 use crate::status::{Failure, Status, call, run};
-use crate::streams::{self, Raw, Streams};
+use crate::streams::{AnyBackend, Raw, Streams};
 
 /// Devices: those of the CUDA driver, or simulated ones.
 pub struct Devices {
@@ -31,7 +31,7 @@ pub(crate) fn cuda() -> Result<Arc<Streams>, Failure> {
         Some((process, streams)) if process.is_this() => Ok(Arc::clone(streams)),
         Some(_) => Err(forked()),
         None => {
-            let streams = Arc::new(Streams::new(streams::Devices::Cuda(CudaBackend::open()?)));
+            let streams = Arc::new(Streams::new(AnyBackend::Cuda(CudaBackend::open()?)));
             *cuda = Some((Process::this(), Arc::clone(&streams)));
             Ok(streams)
         }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ringmem_simulated_open(count: u32, bytes: u64, devices:
         // SAFETY: the caller's promise for the output.
         let place = unsafe { Output::new(devices, "devices") }?;
         let backend = HostBackend::builder().devices(count).device_memory(bytes).build()?;
-        place.set(handle(Devices { streams: Arc::new(Streams::new(streams::Devices::Simulated(backend))) }));
+        place.set(handle(Devices { streams: Arc::new(Streams::new(AnyBackend::Simulated(backend))) }));
         Ok(())
     })
 }

@@ -51,7 +51,7 @@ use crate::arguments::{Output, Versioned, borrowed, handle, path, read, write};
 use crate::devices::Devices;
 use crate::home_memory::{HomeMemory, PATIENCE, add, position};
 use crate::status::{Failure, Status, call};
-use crate::streams::{Raw, Streams};
+use crate::streams::{Listener, Raw, Streams};
 
 /// The alignment of each block, that of `cudaMalloc`.
 const ALIGN: usize = 256;
@@ -250,12 +250,9 @@ impl Pool {
             live_peak: AtomicU64::new(0),
             ended: Arc::default(),
         });
-        streams.tell(&pool);
+        let listener: Weak<Self> = Arc::downgrade(&pool);
+        streams.add_listener(listener);
         Ok(pool)
-    }
-
-    pub(crate) const fn device(&self) -> u32 {
-        self.device
     }
 
     /// Allocates a block for a stream; returns its address.
@@ -481,24 +478,6 @@ impl Pool {
         freed
     }
 
-    /// Ends the pool of a stream whose work is complete: it serves no further request, and its memory is freed with its last block.
-    pub(crate) fn forget(&self, stream: StreamId) {
-        let Source::Streams { pools, .. } = &self.source else { return };
-        if !self.process.is_this() {
-            return;
-        }
-        let pool = {
-            let mut pools = pools.write().unwrap_or_else(PoisonError::into_inner);
-            let pool = pools.open.remove(&stream);
-            pools.orphans.retain(|orphan| orphan.strong_count() > 0);
-            pools.orphans.extend(pool.as_ref().map(Arc::downgrade));
-            pool
-        };
-        if let Some(pool) = pool {
-            pool.pool.trim_to(0);
-        }
-    }
-
     /// Returns whether a live block begins at an address.
     pub(crate) fn has(&self, address: u64) -> bool {
         self.process.is_this() && self.shard(address).contains_key(&address)
@@ -648,6 +627,30 @@ impl Pool {
         let number = (address / ALIGN as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SHARDS.ilog2());
         let [first, ..] = &self.live;
         self.live.get(number as usize).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Pool {
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Ends the pool of a stream whose work is complete: it serves no further request, and its memory is freed with its last block.
+    fn stream_is_forgotten(&self, stream: StreamId) {
+        let Source::Streams { pools, .. } = &self.source else { return };
+        if !self.process.is_this() {
+            return;
+        }
+        let pool = {
+            let mut pools = pools.write().unwrap_or_else(PoisonError::into_inner);
+            let pool = pools.open.remove(&stream);
+            pools.orphans.retain(|orphan| orphan.strong_count() > 0);
+            pools.orphans.extend(pool.as_ref().map(Arc::downgrade));
+            pool
+        };
+        if let Some(pool) = pool {
+            pool.pool.trim_to(0);
+        }
     }
 }
 

@@ -17,24 +17,30 @@ use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, StreamId};
 
-use crate::pool::Pool;
 use crate::status::{Failure, Status};
 
 /// The handle of a stream, as a number.
 pub(crate) type Raw = usize;
 
 pub(crate) struct Streams {
-    devices: Devices,
+    backend: AnyBackend,
     process: Process,
     has_any_handle: bool,
     known: RwLock<HashMap<(u32, Raw), Known, foldhash::fast::RandomState>>,
-    /// Those that may have memory for a stream.
-    pools: Mutex<Vec<Weak<Pool>>>,
+    listeners: Mutex<Vec<Weak<dyn Listener>>>,
 }
 
-pub(crate) enum Devices {
+pub(crate) enum AnyBackend {
     Cuda(Arc<CudaBackend>),
     Simulated(Arc<HostBackend>),
+}
+
+/// Learns of each stream of a device that is forgotten: it may have memory for it.
+pub(crate) trait Listener: Send + Sync {
+    fn device(&self) -> u32;
+
+    /// All work of the stream is complete.
+    fn stream_is_forgotten(&self, stream: StreamId);
 }
 
 #[derive(Clone, Copy)]
@@ -44,8 +50,8 @@ struct Known {
 }
 
 impl Streams {
-    pub fn new(devices: Devices) -> Self {
-        Self { devices, process: Process::this(), has_any_handle: false, known: RwLock::default(), pools: Mutex::default() }
+    pub fn new(backend: AnyBackend) -> Self {
+        Self { backend, process: Process::this(), has_any_handle: false, known: RwLock::default(), listeners: Mutex::default() }
     }
 
     /// Takes each handle for a stream of simulated devices: those of a program whose other calls are not simulated.
@@ -55,9 +61,9 @@ impl Streams {
     }
 
     pub fn backend(&self) -> Arc<dyn Backend> {
-        match &self.devices {
-            Devices::Cuda(backend) => Arc::clone(backend).erased(),
-            Devices::Simulated(backend) => Arc::clone(backend).erased(),
+        match &self.backend {
+            AnyBackend::Cuda(backend) => Arc::clone(backend).erased(),
+            AnyBackend::Simulated(backend) => Arc::clone(backend).erased(),
         }
     }
 
@@ -76,15 +82,15 @@ impl Streams {
         if let Some(known) = table.get(&(device, raw)) {
             return Ok(known.id);
         }
-        let id = match &self.devices {
-            Devices::Cuda(backend) if raw == 0 => backend.adopt_default_stream(device)?,
-            Devices::Cuda(backend) => {
+        let id = match &self.backend {
+            AnyBackend::Cuda(backend) if raw == 0 => backend.adopt_default_stream(device)?,
+            AnyBackend::Cuda(backend) => {
                 let handle = core::ptr::without_provenance_mut(raw);
                 // SAFETY: the stream lives until it is forgotten, which closes the adoption.
                 unsafe { backend.adopt_raw_stream(device, handle, Box::new(())) }?
             }
-            Devices::Simulated(backend) if raw == 0 || self.has_any_handle => backend.open_stream(device)?,
-            Devices::Simulated(_) => {
+            AnyBackend::Simulated(backend) if raw == 0 || self.has_any_handle => backend.open_stream(device)?,
+            AnyBackend::Simulated(_) => {
                 let text = format!("no stream {raw:#x} of simulated device {device}: create it with `ringmem_stream_create`");
                 return Err(Failure::new(Status::Invalid, text));
             }
@@ -97,9 +103,9 @@ impl Streams {
     pub fn create(&self, device: u32) -> Result<Raw, Failure> {
         self.check_process()?;
         let id = self.backend().open_stream(device)?;
-        let raw = match &self.devices {
-            Devices::Cuda(backend) => backend.raw_stream(id)?.addr(),
-            Devices::Simulated(_) => id.get() as Raw,
+        let raw = match &self.backend {
+            AnyBackend::Cuda(backend) => backend.raw_stream(id)?.addr(),
+            AnyBackend::Simulated(_) => id.get() as Raw,
         };
         let mut table = self.known.write().unwrap_or_else(PoisonError::into_inner);
         table.insert((device, raw), Known { id, is_created: true });
@@ -113,11 +119,11 @@ impl Streams {
         known.filter(|known| known.is_created).map(|known| known.id)
     }
 
-    /// Tells `pools` of each stream that is forgotten.
-    pub fn tell(&self, pools: &Arc<Pool>) {
-        let mut listed = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|other| other.strong_count() > 0);
-        listed.push(Arc::downgrade(pools));
+    /// Adds a listener for as long as it lives.
+    pub fn add_listener(&self, listener: Weak<dyn Listener>) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|other| other.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// Waits for a stream's work, and removes it from all tables: its handle may stand for another stream then. Closes it if it was created here; an adopted
@@ -144,8 +150,12 @@ impl Streams {
         }
         // No pool may begin to use the stream between these two.
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&(device, raw));
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        pools.iter().filter_map(Weak::upgrade).filter(|pools| pools.device() == device).for_each(|pools| pools.forget(id));
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        listeners
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|listener| listener.device() == device)
+            .for_each(|listener| listener.stream_is_forgotten(id));
         backend.close_stream(id);
         // A free of a block with many streams may have made this one wait for others. From the close on, none does. `Closed`: all is complete.
         let _ = backend.synchronize(id);
@@ -168,7 +178,7 @@ impl Streams {
 
     /// Frees the memory that the driver's own pool keeps idle.
     pub fn trim(&self, device: u32) {
-        if let Devices::Cuda(backend) = &self.devices {
+        if let AnyBackend::Cuda(backend) = &self.backend {
             // While a kernel of this library runs, it stays.
             let _ = backend.trim(device);
         }

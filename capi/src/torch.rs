@@ -29,7 +29,7 @@ use crate::arguments::{path, write};
 use crate::devices;
 use crate::pool::{self, Pool, PoolOptions, PoolStatistics};
 use crate::status::{Failure, Status, call, ringmem_last_error};
-use crate::streams::{self, Streams};
+use crate::streams::{AnyBackend, Streams};
 
 const VARIABLE: &str = "RINGMEM_TORCH";
 
@@ -108,7 +108,7 @@ fn pools() -> Result<&'static Pools, Failure> {
         Some(bytes) => {
             // Memory that nothing touches takes none of this machine.
             let backend = HostBackend::builder().device_memory(bytes).poison(false).build()?;
-            Arc::new(Streams::new(streams::Devices::Simulated(backend)).with_any_handle())
+            Arc::new(Streams::new(AnyBackend::Simulated(backend)).with_any_handle())
         }
     };
     let count = streams.backend().devices() as usize;
