@@ -81,7 +81,7 @@ pub(crate) unsafe trait Versioned: Copy {
 /// The pointer is null, or to a `usize` and as many readable bytes as that says.
 pub(crate) unsafe fn read<T: Versioned>(place: *const T) -> Result<T> {
     let size = Failure::unless_null(place, T::NAME)?.cast::<usize>();
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so a readable `usize`, as the caller promises.
     let size = unsafe { size.read() };
     let (least, known) = (size_of::<usize>(), size_of::<T>());
     // Beyond any version.
@@ -110,7 +110,7 @@ pub(crate) unsafe fn read<T: Versioned>(place: *const T) -> Result<T> {
 /// The pointer is null, or to a `usize` and as many writable bytes as that says.
 pub(crate) unsafe fn write<T: Versioned>(place: *mut T, value: &T) -> Result {
     let size = Failure::unless_null(place.cast_const(), T::NAME)?.cast::<usize>();
-    // SAFETY: the caller's promise.
+    // SAFETY: not null, so a readable `usize`, as the caller promises.
     let size = unsafe { size.read() };
     let (least, known) = (size_of::<usize>(), size_of::<T>());
     if size < least {

@@ -52,7 +52,7 @@ pub(crate) fn forked() -> Failure {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_cuda_open(devices: *mut *mut Devices) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the output.
+        // SAFETY: `devices` is null or valid for the write of a pointer, as the caller promises.
         let place = unsafe { Output::new(devices, "devices") }?;
         place.set(handle(Devices { streams: cuda()? }));
         Ok(())
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn ringmem_cuda_open(devices: *mut *mut Devices) -> Status
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_simulated_open(count: u32, bytes: u64, devices: *mut *mut Devices) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the output.
+        // SAFETY: `devices` is null or valid for the write of a pointer, as the caller promises.
         let place = unsafe { Output::new(devices, "devices") }?;
         let backend = HostBackend::builder().devices(count).device_memory(bytes).build()?;
         place.set(handle(Devices { streams: Arc::new(Streams::new(AnyBackend::Simulated(backend))) }));
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ringmem_devices_close(devices: *mut Devices) {
 pub unsafe extern "C" fn ringmem_devices_count(devices: *const Devices) -> u32 {
     let mut count = 0;
     run(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `devices` is null or open, as the caller promises.
         if let Ok(devices) = unsafe { borrowed(devices, "devices") } {
             count = devices.streams.backend().devices();
         }
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn ringmem_devices_count(devices: *const Devices) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_create(devices: *const Devices, device: u32, stream: *mut *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `devices` is null or open, and `stream` null or valid for the write of a pointer, as the caller promises.
         let (devices, place) = unsafe { (borrowed(devices, "devices")?, Output::new(stream, "stream")?) };
         place.set(core::ptr::without_provenance_mut(devices.streams.create(device)?));
         Ok(())
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ringmem_stream_create(devices: *const Devices, device: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_destroy(devices: *const Devices, device: u32, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `devices` is null or open, as the caller promises.
         unsafe { borrowed(devices, "devices") }?.streams.forget(device, stream.addr(), true)
     })
 }
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn ringmem_stream_destroy(devices: *const Devices, device:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_forget(devices: *const Devices, device: u32, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `devices` is null or open, as the caller promises.
         unsafe { borrowed(devices, "devices") }?.streams.forget(device, stream.addr(), false)
     })
 }
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn ringmem_stream_forget(devices: *const Devices, device: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_synchronize(devices: *const Devices, device: u32, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context, as the caller promises.
         let (backend, stream) = unsafe { stream_of(devices, device, stream) }?;
         Ok(backend.synchronize(stream)?)
     })
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn ringmem_stream_synchronize(devices: *const Devices, dev
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_devices_enable_peer(devices: *const Devices, device: u32, peer: u32) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `devices` is null or open, as the caller promises.
         unsafe { borrowed(devices, "devices") }?.streams.enable_peer(device, peer)
     })
 }
@@ -196,9 +196,9 @@ pub unsafe extern "C" fn ringmem_devices_enable_peer(devices: *const Devices, de
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_wait(devices: *const Devices, device: u32, stream: *mut c_void, other: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for devices and stream.
+        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context, as the caller promises.
         let (backend, stream) = unsafe { stream_of(devices, device, stream) }?;
-        // SAFETY: the caller's promises for devices and stream.
+        // SAFETY: the same of `other`.
         let (_, other) = unsafe { stream_of(devices, device, other) }?;
         Ok(backend.stream_wait(backend.record_position(other)?, stream)?)
     })
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn ringmem_copy(
     stream: *mut c_void,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `devices` is null or open, as the caller promises.
         let (backend, stream) = unsafe { created(devices, device, stream) }?;
         let host =
             |place: *const c_void, name| NonNull::new(place.cast_mut().cast::<u8>()).map(Address::Host).ok_or_else(|| Failure::null(name));
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn ringmem_fill(
     stream: *mut c_void,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `devices` is null or open, as the caller promises.
         let (backend, stream) = unsafe { created(devices, device, stream) }?;
         let fill = Fill::of(Address::Device(DeviceAddress::new(to.addr() as u64)), value, bytes);
         // SAFETY: the place has that many bytes, and is used otherwise only after the fill: the caller's promise.
@@ -283,9 +283,9 @@ type Queued = (Arc<dyn Backend>, StreamId);
 ///
 /// The devices are null or open; the stream is as [`Streams::id`] demands.
 unsafe fn stream_of(devices: *const Devices, device: u32, stream: *mut c_void) -> Result<Queued, Failure> {
-    // SAFETY: the caller's promise for the handle.
+    // SAFETY: the devices are null or open, as the caller promises.
     let devices = unsafe { borrowed(devices, "devices") }?;
-    // SAFETY: the caller's promise for the stream.
+    // SAFETY: the caller promises a stream as `Streams::id` demands it.
     let id = unsafe { devices.streams.id(device, stream.addr()) }?;
     Ok((devices.streams.backend(), id))
 }
@@ -296,7 +296,7 @@ unsafe fn stream_of(devices: *const Devices, device: u32, stream: *mut c_void) -
 ///
 /// The devices are null or open.
 unsafe fn created(devices: *const Devices, device: u32, stream: *mut c_void) -> Result<Queued, Failure> {
-    // SAFETY: the caller's promise for the handle.
+    // SAFETY: the devices are null or open, as the caller promises.
     let devices = unsafe { borrowed(devices, "devices") }?;
     let raw: Raw = stream.addr();
     let id = devices.streams.created(device, raw).ok_or_else(|| {

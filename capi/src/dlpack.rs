@@ -73,16 +73,16 @@ pub unsafe extern "C" fn ringmem_dlpack_lend(
     tensor: *mut *mut Tensor,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `pool` is null or open, and `tensor` null or valid for the write of a pointer, as the caller promises.
         let (PoolHandle(pool), place) = unsafe { (borrowed(pool, "pool")?, Output::new(tensor, "tensor")?) };
         if !matches!(bits, 8 | 16 | 32 | 64 | 128) {
             return Err(Failure::new(Status::Invalid, format!("`bits` is {bits}: expected 8, 16, 32, 64 or 128")));
         }
-        // SAFETY: the caller's promise for the sizes.
+        // SAFETY: `shape` is null or `ndim` readable numbers, as the caller promises.
         let extents = unsafe { extents(ndim, shape) }?;
         let bytes = extents.elements().saturating_mul(u64::from(bits / 8));
         let address = address.addr() as u64;
-        // SAFETY: the caller's promise for the stream.
+        // SAFETY: the stream lives until it is forgotten, as the caller promises.
         let Loan { data, device } = unsafe { pool.lend(address, bytes, stream.addr()) }?;
         let owner = Loaned { pool: ManuallyDrop::new(Arc::clone(pool)), address };
         place.set(managed(owner, data, device, DlDataType { code, bits, lanes: 1 }, extents).as_ptr().cast());

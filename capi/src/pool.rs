@@ -271,14 +271,14 @@ impl Pool {
         }
         let (home, allocated, users) = match &self.source {
             Source::Streams { memory, slab, pools } => {
-                // SAFETY: the caller's promise for the handle.
+                // SAFETY: the caller promises a stream as `Streams::id` demands it.
                 let home = unsafe { self.pool_of(stream, memory, *slab, pools) }?;
                 let allocated = home.pool.alloc(layout, None);
                 (Some(home), allocated, Vec::new())
             }
             Source::Shared { memory, .. } => {
                 // Now, so that an invalid handle is this call's error, not that of the free.
-                // SAFETY: the caller's promise for the handle.
+                // SAFETY: the caller promises a stream as `Streams::id` demands it.
                 let user = unsafe { self.streams.id(self.device, stream) }?;
                 (None, memory.alloc(layout, None), vec![user])
             }
@@ -306,7 +306,7 @@ impl Pool {
             return Ok(());
         }
         // Before anything changes: an invalid handle changes nothing.
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: the caller promises a stream as `Streams::id` demands it.
         let last = last.map(|last| unsafe { self.streams.id(self.device, last) }).transpose()?;
         let live = {
             let mut shard = self.shard(address);
@@ -315,7 +315,7 @@ impl Pool {
             }
             shard.remove(&address).ok_or_else(|| unknown(address))?
         };
-        // SAFETY: the caller's promise for uses.
+        // SAFETY: all work that uses the block was queued on its streams, of which `last` is one, or is complete, as the caller promises.
         unsafe { self.give_back(address, live, last) }
     }
 
@@ -326,7 +326,7 @@ impl Pool {
     /// All work that uses the block was queued on those streams, or is complete.
     pub(crate) unsafe fn free_lent(&self, address: u64) -> Result<(), Failure> {
         let live = self.shard(address).remove(&address).ok_or_else(|| unknown(address))?;
-        // SAFETY: the caller's promise for uses.
+        // SAFETY: all work that uses the block was queued on its streams, or is complete, as the caller promises.
         unsafe { self.give_back(address, live, None) }
     }
 
@@ -370,7 +370,7 @@ impl Pool {
         if !self.process.is_this() {
             return Ok(());
         }
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: the caller promises a stream as `Streams::id` demands it.
         let stream = unsafe { self.streams.id(self.device, stream) }?;
         let mut shard = self.shard(address);
         shard.get_mut(&address).ok_or_else(|| unknown(address))?.note(stream);
@@ -385,7 +385,7 @@ impl Pool {
     /// As [`Streams::id`].
     pub(crate) unsafe fn lend(&self, address: u64, bytes: u64, consumer: Raw) -> Result<Loan, Failure> {
         self.check_process()?;
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: the caller promises a stream as `Streams::id` demands it.
         let consumer = unsafe { self.streams.id(self.device, consumer) }?;
         let others: Vec<StreamId> = {
             let shard = self.shard(address);
@@ -563,7 +563,7 @@ impl Pool {
         slab: Option<u64>,
         pools: &RwLock<StreamPools>,
     ) -> Result<Arc<StreamPool>, Failure> {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: the caller promises a stream as `Streams::id` demands it.
         let home = unsafe { self.streams.id(self.device, raw) }?;
         if let Some(pool) = pools.read().unwrap_or_else(PoisonError::into_inner).open.get(&home) {
             return Ok(Arc::clone(pool));
@@ -689,7 +689,7 @@ pub struct PoolHandle(pub(crate) Arc<Pool>);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_create(devices: *const Devices, options: *const PoolOptions, pool: *mut *mut PoolHandle) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for all three.
+        // SAFETY: each is null, or open, readable as its `size` says, or valid for the write of a pointer, as the caller promises.
         let (devices, options, place) = unsafe { (borrowed(devices, "devices")?, read(options)?, Output::new(pool, "pool")?) };
         place.set(handle(PoolHandle(Pool::new(&devices.streams, &options)?)));
         Ok(())
@@ -709,7 +709,7 @@ pub unsafe extern "C" fn ringmem_pool_close(pool: *mut PoolHandle) -> Status {
         if pool.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `pool` is null or open, as the caller promises.
         let PoolHandle(closing) = unsafe { borrowed(pool, "pool") }?;
         if !closing.process.is_this() {
             return Ok(());
@@ -743,9 +743,9 @@ pub unsafe extern "C" fn ringmem_pool_allocate(
     address: *mut *mut c_void,
 ) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `pool` is null or open, and `address` null or valid for the write of a pointer, as the caller promises.
         let (PoolHandle(pool), place) = unsafe { (borrowed(pool, "pool")?, Output::new(address, "address")?) };
-        // SAFETY: the caller's promise for the stream.
+        // SAFETY: the stream lives until it is forgotten, as the caller promises and `Streams::id` demands.
         let address = unsafe { pool.allocate(bytes, stream.addr()) }?;
         place.set(core::ptr::with_exposed_provenance_mut(address as usize));
         Ok(())
@@ -765,12 +765,12 @@ pub unsafe extern "C" fn ringmem_pool_allocate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_free(pool: *const PoolHandle, address: *mut c_void, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `pool` is null or open, as the caller promises.
         let PoolHandle(pool) = unsafe { borrowed(pool, "pool") }?;
         if address.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's promises for stream and uses.
+        // SAFETY: the stream lives until it is forgotten, and all work that uses the block was queued on its streams or is complete, as the caller promises.
         unsafe { pool.free(address.addr() as u64, Some(stream.addr())) }
     })
 }
@@ -787,7 +787,7 @@ pub unsafe extern "C" fn ringmem_pool_free(pool: *const PoolHandle, address: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_record_stream(pool: *const PoolHandle, address: *mut c_void, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for handle and stream.
+        // SAFETY: `pool` is null or open, and the stream lives until it is forgotten, as the caller promises.
         unsafe { borrowed(pool, "pool")?.0.record(address.addr() as u64, stream.addr()) }
     })
 }
@@ -803,9 +803,9 @@ pub unsafe extern "C" fn ringmem_pool_record_stream(pool: *const PoolHandle, add
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_trim(pool: *const PoolHandle, keep: u64, freed: *mut u64) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `pool` is null or open, as the caller promises.
         let bytes = unsafe { borrowed(pool, "pool") }?.0.trim(keep);
-        // SAFETY: the caller's promise for the output.
+        // SAFETY: `freed` is null or valid for the write of an integer, as the caller promises.
         if let Ok(place) = unsafe { Output::new(freed, "freed") } {
             place.set(bytes);
         }
@@ -823,9 +823,9 @@ pub unsafe extern "C" fn ringmem_pool_trim(pool: *const PoolHandle, keep: u64, f
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_read_statistics(pool: *const PoolHandle, statistics: *mut PoolStatistics) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the handle.
+        // SAFETY: `pool` is null or open, as the caller promises.
         let figures = unsafe { borrowed(pool, "pool") }?.0.statistics();
-        // SAFETY: the caller's promise for the structure.
+        // SAFETY: `statistics` is null, or has as many writable bytes as its `size` says, as the caller promises.
         unsafe { write(statistics, &figures) }
     })
 }
@@ -840,7 +840,7 @@ pub unsafe extern "C" fn ringmem_pool_read_statistics(pool: *const PoolHandle, s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_write_snapshot(pool: *const PoolHandle, file: *const c_char) -> Status {
     call(|| {
-        // SAFETY: the caller's promises for both.
+        // SAFETY: `pool` is null or open, and `file` null or a text that ends with a zero byte, as the caller promises.
         let (PoolHandle(pool), file) = unsafe { (borrowed(pool, "pool")?, path(file, "file")?) };
         pool.check_process()?;
         write_snapshot([pool], file)

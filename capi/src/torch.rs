@@ -266,7 +266,7 @@ pub unsafe extern "C" fn ringmem_torch_free(address: *mut c_void, _size: isize, 
             return Ok(());
         }
         // PyTorch names the stream of the allocation, which may be destroyed by now.
-        // SAFETY: the caller's promise for uses.
+        // SAFETY: all work that uses the block was queued on its streams or is complete, as the caller promises.
         unsafe { pools.of(device)?.free(address.addr() as u64, None) }
     }));
 }
@@ -284,7 +284,7 @@ pub unsafe extern "C-unwind" fn ringmem_torch_record_stream(address: *mut c_void
         let place = address.addr() as u64;
         // Else it is an empty tensor, or memory of another library.
         let Some(pool) = pools.created().find(|pool| pool.has(place)) else { return Ok(()) };
-        // SAFETY: the caller's promise for the stream.
+        // SAFETY: the stream lives until it is forgotten, as the caller promises.
         unsafe { pool.record(place, stream.addr()) }
     }));
 }
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn ringmem_torch_read_statistics(device: c_int, statistics
         let slots = POOLS.get().map_or(&[][..], |pools| &pools.pools);
         let pool = usize::try_from(device).ok().and_then(|device| slots.get(device)?.get());
         let figures = pool.map_or_else(PoolStatistics::default, |pool| pool.statistics());
-        // SAFETY: the caller's promise for the structure.
+        // SAFETY: `statistics` is null, or has as many writable bytes as its `size` says, as the caller promises.
         unsafe { write(statistics, &figures) }
     })
 }
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn ringmem_torch_read_statistics(device: c_int, statistics
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_torch_write_snapshot(file: *const c_char) -> Status {
     call(|| {
-        // SAFETY: the caller's promise for the text.
+        // SAFETY: `file` is null or a text that ends with a zero byte, as the caller promises.
         let file = unsafe { path(file, "file") }?;
         let pools = pools()?;
         pools.check_process()?;
@@ -418,7 +418,7 @@ pub unsafe extern "C" fn ringmem_cupy_malloc(stream: *mut c_void, size: usize, d
 /// As `ringmem_torch_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_cupy_free(stream: *mut c_void, address: *mut c_void, device: c_int) {
-    // SAFETY: the caller's promises are the same.
+    // SAFETY: the stream lives, and all work that uses the block was queued on its streams or is complete, as the caller promises.
     unsafe { ringmem_torch_free(address, 0, device, stream) }
 }
 

@@ -49,7 +49,7 @@ impl<T> Column<T> {
     #[inline(always)]
     #[must_use]
     pub const unsafe fn get<'a>(self, at: usize) -> &'a T {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that there is such an element, which nothing writes during `'a`.
         unsafe { &*self.0.add(at) }
     }
 
@@ -62,7 +62,7 @@ impl<T> Column<T> {
     #[must_use]
     #[allow(clippy::mut_from_ref, reason = "a copy of the address")]
     pub const unsafe fn get_mut<'a>(self, at: usize) -> &'a mut T {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that there is such an element, which nothing else accesses during `'a`.
         unsafe { &mut *self.0.add(at) }
     }
 }

@@ -251,7 +251,7 @@ fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
 
 macro_rules! forwards {
     ($($pointer:ty),*) => {$(
-        // SAFETY: the pointer's target promises it.
+        // SAFETY: each call is forwarded to the target, whose blocks and promises these are.
         unsafe impl<M: Memory + ?Sized> Memory for $pointer {
             type Visibility = M::Visibility;
 

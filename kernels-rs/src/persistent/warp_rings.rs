@@ -234,7 +234,7 @@ pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
 ) -> Result<Side<'a, M::Word, S>, Fault> {
     let header = |address: u64| {
         let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned by `at`; the rest is promised.
+        // SAFETY: mapped and aligned by `at`; live for `'a` and accessed only as words, as the caller promises.
         Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
     };
     let found = header(headers.own)?;

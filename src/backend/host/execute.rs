@@ -164,7 +164,7 @@ impl Launch {
         let run = |number| {
             let group =
                 Group { inner, device, number, groups, warps: self.warps, facts, assembly: &assembly, has_arrived: AtomicBool::new(false) };
-            // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `warp::run` passes
+            // SAFETY: by the invariant the caller of `Backend::launch` promises the kernel's arguments, and live memory until it has ended. `group::run` passes
             // a lane of each number to one thread.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
             assembly.leave(&group.has_arrived);
