@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::spsc::untrusted;
-use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes};
+use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes, owner};
 
 use super::end_lock::{self, EndLock};
 use super::mapping::RingMemory;
@@ -90,7 +90,7 @@ impl Ownership {
         // A peer that left before this end came is not one to wait for: only a successor is.
         let (word, state) = end_lock::state(ownership.place.header(), side.other(), ownership.lock.fd());
         if matches!(state, OwnerState::Left | OwnerState::Died) {
-            ownership.departed.set(end_lock::generation_of(word));
+            ownership.departed.set(owner::generation(word));
         }
         // A predecessor killed while asleep is still counted.
         ownership.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
@@ -121,7 +121,7 @@ impl Ownership {
     fn is_disconnected(&self) -> bool {
         let departed = self.departed();
         if let Some(word) = departed {
-            self.departed.set(end_lock::generation_of(word));
+            self.departed.set(owner::generation(word));
         }
         departed.is_some()
     }

@@ -7,7 +7,7 @@
 //!
 //! | generation and state in the word | lock | [`OwnerState`] |
 //! |---|---|---|
-//! | `NOBODY`: no owner so far | - | `NotYet` |
+//! | `FREE`: no owner so far | - | `NotYet` |
 //! | `CLOSED`: the last owner has left | - | `Left` |
 //! | `OPEN` | held | `Alive` |
 //! | `OPEN` | free, and the word is unchanged after that query | `Died` |
@@ -23,17 +23,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringmem_layouts::ring::WaitWords;
+use ringmem_layouts::ring::owner::{self, CLOSED, FREE, STATE};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{OwnerState, Side};
 use crate::{Error, HostWord, Result, RingHeader, Word};
-
-/// In the low 2 bits of an owner word.
-const STATE: u64 = 3;
-const NOBODY: u64 = 0;
-const OPEN: u64 = 1;
-const CLOSED: u64 = 2;
 
 /// The lock of one end, held until it is dropped or its process ends.
 pub(super) struct EndLock {
@@ -140,7 +135,7 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
     let mut word = load();
     for _ in 0..8 {
         match word & STATE {
-            NOBODY => return (word, OwnerState::NotYet),
+            FREE => return (word, OwnerState::NotYet),
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
@@ -160,30 +155,23 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
 
 /// Stores that the end has a new owner, who holds the lock.
 pub(super) fn open(header: &RingHeader<HostWord>, side: Side) {
-    let owner = side.owner(header);
-    Word::store(owner, (Word::load(owner) & !STATE).wrapping_add(STATE + 1) | OPEN);
+    owner::open(side.owner(header));
 }
 
 /// Stores that the owner, who still holds the lock, has left.
 pub(super) fn close(header: &RingHeader<HostWord>, side: Side) {
-    let owner = side.owner(header);
-    // SYNC POINT: end closed. Pairs with `state` and `closed_state`.
-    owner.store_release(Word::load(owner) & !STATE | CLOSED);
+    owner::close(side.owner(header));
 }
 
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
-    generation_of(side.owner(header).load_acquire())
-}
-
-pub(super) const fn generation_of(owner: u64) -> u64 {
-    owner >> 2
+    owner::generation(side.owner(header).load_acquire())
 }
 
 /// Returns the owner word, and the state if it shows one by itself: without a system call; `None` for an end that is open.
 pub(super) fn closed_state(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
     let state = match word & STATE {
-        NOBODY => Some(OwnerState::NotYet),
+        FREE => Some(OwnerState::NotYet),
         CLOSED => Some(OwnerState::Left),
         _ => None,
     };
@@ -206,6 +194,8 @@ mod tests {
     use core::cell::Cell;
     use std::vec::Vec;
 
+    use ringmem_layouts::ring::owner::OPEN;
+
     use super::*;
     use crate::shared::Memory;
 
@@ -224,7 +214,7 @@ mod tests {
     #[test]
     fn an_unlocked_open_end_is_dead_only_if_its_owner_word_is_unchanged() {
         for (loads, expected) in [
-            (&[word(0, NOBODY)][..], OwnerState::NotYet),
+            (&[word(0, FREE)][..], OwnerState::NotYet),
             (&[word(1, CLOSED)], OwnerState::Left),
             (&[word(1, OPEN)], OwnerState::Died),
             // The owner closed the end between the first load and the query of its lock.

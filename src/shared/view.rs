@@ -7,6 +7,7 @@ use std::sync::atomic::fence;
 
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::region::{self, MAX_ENTRIES, Plan, RegionEntry, kind};
+use ringmem_layouts::ring::owner;
 
 use super::mapping::{Mapping, RingMemory};
 use super::memory::region_abi;
@@ -110,7 +111,7 @@ impl View {
         }
         let owner = |side: Side| {
             let (word, state) = end_lock::state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
-            (state, end_lock::generation_of(word))
+            (state, owner::generation(word))
         };
         let (producer, consumer) = (owner(Side::Producer), owner(Side::Consumer));
         Ok(Figures { indices: Indices { head, tail, capacity }, slot_size, producer, consumer })

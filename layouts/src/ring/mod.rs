@@ -42,7 +42,8 @@ pub mod lossy;
 pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
-mod owner;
+#[doc(hidden)]
+pub mod owner;
 mod pace;
 pub mod paired;
 mod port;

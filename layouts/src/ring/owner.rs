@@ -1,23 +1,32 @@
-//! The word `owner` of either end.
+//! The word `owner` of either end: a generation, which each owner counts up, above the state in the low two bits. For several handles it counts them
+//! instead.
 
 use crate::{RmwWord, Word};
 
-#[cfg(test)]
-const FREE: u64 = 0;
-const OPEN: u64 = 1;
-const CLOSED: u64 = 2;
-const STATE: u64 = 3;
-const ONE: u64 = 4;
+/// No owner so far.
+pub const FREE: u64 = 0;
+pub const OPEN: u64 = 1;
+/// The last owner has left.
+pub const CLOSED: u64 = 2;
+/// The bits of the state.
+pub const STATE: u64 = 3;
+const ONE: u64 = STATE + 1;
+
+/// Returns the number of owners so far.
+pub const fn generation(owner: u64) -> u64 {
+    owner / ONE
+}
 
 /// Opens the single owner's next generation. Other words order published data.
-pub(super) fn open<W: Word>(owner: &W) {
+pub fn open<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     owner.store(generation.wrapping_add(ONE) | OPEN);
 }
 
-pub(super) fn close<W: Word>(owner: &W) {
+/// Stores that the single owner has left.
+pub fn close<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
-    // SYNC POINT: end closed. Pairs with is_closed.
+    // SYNC POINT: end closed. Pairs with is_closed, and in another process with `state` and `closed_state` of the end's lock.
     owner.store_release(generation | CLOSED);
 }
 
