@@ -142,9 +142,19 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// An invalid ring, no memory or device; [`Unsupported`](crate::Error::Unsupported) for a placement unfit for the strategy.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
-        let backend = &Arc::clone(backend).erased();
+        let backend = Arc::clone(backend).erased();
+        let visibility = MemoryVisibility::detect(&backend, device)?.visibility;
+        Self::open_on(&backend, device, options, visibility)
+    }
+
+    /// As [`open`](Self::open), for a caller that has detected the device's visibility.
+    pub(crate) fn open_on(
+        backend: &Arc<dyn Backend>,
+        device: u32,
+        options: &Options,
+        visibility: MemoryVisibility,
+    ) -> Result<Opened<I, O>> {
         let Options { strategy, placement, capacity, start } = *options;
-        let visibility = MemoryVisibility::detect(backend, device)?.visibility;
         let capabilities = backend.capabilities(device)?;
         let placement = placement.unwrap_or([Placement::default_for(strategy, visibility, &capabilities); 2]);
         options::check(strategy, visibility, &placement, capabilities.system_scope)?;

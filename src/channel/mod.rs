@@ -195,14 +195,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
         };
 
-        let strategy = match options.strategy {
-            Some(strategy) => strategy,
-            None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &capabilities),
-        };
+        let visibility = MemoryVisibility::detect(backend, device)?.visibility;
+        let strategy = options.strategy.unwrap_or_else(|| TransferStrategy::for_device(visibility, &capabilities));
         let placement = options.placement.filter(|_| !strategy.shares());
         let capacity = [options.input_capacity, options.output_capacity];
         let bridged = bridge::Options { strategy, placement, capacity, start: options.start };
-        let Opened { sender, receiver, bridge } = RingBufferBridge::open(backend, device, &bridged)?;
+        let Opened { sender, receiver, bridge } = RingBufferBridge::open_on(backend, device, &bridged, visibility)?;
         let [input, output] = bridge.addresses()?;
         let prepared = Launch {
             abi,
