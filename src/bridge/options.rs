@@ -89,15 +89,14 @@ pub(super) fn check(
     system_scope: bool,
 ) -> Result<()> {
     let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
-    let what = match strategy {
-        _ if strategy.shares() && visibility == MemoryVisibility::ExplicitDma => {
-            "a ring that both sides share (`Unified`, `Flagged`), under the visibility `ExplicitDma`"
-        }
-        _ if strategy.shares() && *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
-        _ if !system_scope && placement.iter().any(is_pinned) => {
-            "a ring in pinned memory, on a device that does not see the host's stores while a kernel runs"
-        }
-        _ => return Ok(()),
+    let what = if strategy.shares() && visibility == MemoryVisibility::ExplicitDma {
+        "a ring that both sides share (`Unified`, `Flagged`), under the visibility `ExplicitDma`"
+    } else if strategy.shares() && *placement != [Placement::PINNED; 2] {
+        "one ring for both sides in memory that is not pinned"
+    } else if !system_scope && placement.iter().any(is_pinned) {
+        "a ring in pinned memory, on a device that does not see the host's stores while a kernel runs"
+    } else {
+        return Ok(());
     };
     Err(Error::Unsupported { what })
 }

@@ -1,7 +1,7 @@
 //! [`TransferStrategy`]: how messages move between host and device.
 //!
 //! To add one: a variant here, with its name and its place in `for_device`; what it does, in `transport.rs` (`Transport::new`); what may be combined with it,
-//! in `options.rs` (`check`). Every match names all variants, so the compiler lists the rest.
+//! in `options.rs` (`check`); which kernels can have it, in `channel/builder.rs` (`open`). The compiler lists the other places, which name all variants.
 
 use ringmem_layouts::ring::RingFlags;
 
