@@ -23,3 +23,22 @@ pub enum MemoryLocation {
     /// Managed memory: one address everywhere, and pages that migrate.
     Unified,
 }
+
+impl MemoryLocation {
+    /// Returns the location in two bits, for the words in which blocks are kept.
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self as u64
+    }
+
+    /// Returns the location of the two low bits; the others are ignored.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        match bits & 3 {
+            0 => Self::Host,
+            1 => Self::Device,
+            2 => Self::Pinned,
+            _ => Self::Unified,
+        }
+    }
+}

@@ -29,19 +29,13 @@ const ALIGN: u32 = 36;
 impl Compact {
     #[inline(always)]
     pub fn of(block: &Block) -> Self {
-        let location = match block.location {
-            MemoryLocation::Host => 0,
-            MemoryLocation::Device => 1,
-            MemoryLocation::Pinned => 2,
-            MemoryLocation::Unified => 3_u64,
-        };
         let (device_address, on_device) = match block.device_address {
             Some(address) => (address.get(), ON_DEVICE),
             None => (0, 0),
         };
         let pinned = if block.is_pinned { PINNED } else { 0 };
         let align = (block.layout.align().trailing_zeros() as u64) << ALIGN;
-        let facts = block.device as u64 | location << LOCATION | pinned | on_device | align;
+        let facts = block.device as u64 | block.location.bits() << LOCATION | pinned | on_device | align;
         Self { host: block.host, device_address, bytes: block.layout.size(), tag: block.tag, facts }
     }
 
@@ -72,12 +66,7 @@ impl Compact {
 
     #[inline(always)]
     pub const fn location(&self) -> MemoryLocation {
-        match self.facts >> LOCATION & 3 {
-            0 => MemoryLocation::Host,
-            1 => MemoryLocation::Device,
-            2 => MemoryLocation::Pinned,
-            _ => MemoryLocation::Unified,
-        }
+        MemoryLocation::from_bits(self.facts >> LOCATION)
     }
 
     pub const fn device(&self) -> u32 {

@@ -35,14 +35,8 @@ impl Tag {
     }
 
     const fn location_bits(block: &Block) -> u64 {
-        let location = match block.location {
-            MemoryLocation::Host => 0,
-            MemoryLocation::Device => 1,
-            MemoryLocation::Pinned => 2,
-            MemoryLocation::Unified => 3,
-        };
         let pinned = if block.is_pinned { Self::PINNED } else { 0 };
-        location << Self::LOCATION_SHIFT | pinned
+        block.location.bits() << Self::LOCATION_SHIFT | pinned
     }
 
     pub const fn is_direct(self) -> bool {
@@ -59,12 +53,7 @@ impl Tag {
         PartId::from_index((self.0 & Self::PARTS) as u32)
     }
     pub const fn location(self) -> MemoryLocation {
-        match self.0 >> Self::LOCATION_SHIFT & 3 {
-            0 => MemoryLocation::Host,
-            1 => MemoryLocation::Device,
-            2 => MemoryLocation::Pinned,
-            _ => MemoryLocation::Unified,
-        }
+        MemoryLocation::from_bits(self.0 >> Self::LOCATION_SHIFT)
     }
     pub const fn is_pinned(self) -> bool {
         self.0 & Self::PINNED != 0

@@ -130,14 +130,11 @@ const fn turn_of(state: u64) -> u32 {
 const NAME: u32 = 32;
 const NOTE: u64 = 1 << 16;
 const LOCATION: u32 = 8;
-pub(super) const LOCATIONS: [MemoryLocation; 4] =
-    [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
 
 #[inline(always)]
 fn words(record: &Record) -> [u64; 8] {
-    let location = LOCATIONS.iter().position(|&location| location == record.location).unwrap_or(0) as u64;
     let note = if record.has_note { NOTE } else { 0 };
-    let facts = u64::from(record.name) << NAME | note | location << LOCATION | u64::from(record.align.trailing_zeros());
+    let facts = u64::from(record.name) << NAME | note | record.location.bits() << LOCATION | u64::from(record.align.trailing_zeros());
     let stream = record.stream.map_or(0, StreamId::get);
     let caller = ptr::from_ref(record.caller).expose_provenance() as u64;
     [record.number, record.since, record.bytes, record.address, record.tag, stream, facts, caller]
@@ -154,7 +151,7 @@ fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8])
         address,
         tag,
         stream: StreamId::numbered(stream),
-        location: LOCATIONS[(facts >> LOCATION & 3) as usize],
+        location: MemoryLocation::from_bits(facts >> LOCATION),
         name: (facts >> NAME) as u32,
         has_note: facts & NOTE != 0,
         // SAFETY: null or a static reference: nothing else is written here.

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::thread;
 use std::vec::Vec;
 
-use super::slot::LOCATIONS;
 use super::*;
-use crate::backend::StreamId;
+use crate::backend::{MemoryLocation, StreamId};
 
 #[track_caller]
 fn record(number: u64) -> Record {
@@ -18,7 +17,7 @@ fn record(number: u64) -> Record {
         address: number + 3,
         tag: number + 4,
         stream: StreamId::numbered(number + 5),
-        location: LOCATIONS[(number % 4) as usize],
+        location: MemoryLocation::from_bits(number),
         name: (number + 6) as u32,
         has_note: number.is_multiple_of(3),
         caller: Location::caller(),
