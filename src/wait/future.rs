@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use super::park::{Os, Park, WakerList};
-use super::waiting::{Rings, WaitStrategy, Waiting, enlist, pop, push, strike};
+use super::waiting::{WaitStrategy, Waiting, WakesOnDrop, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
 use crate::attach::Corruption;
 use crate::ring::{End, Pop, Push};
@@ -13,12 +13,12 @@ use crate::ring::{End, Pop, Push};
 /// A task's entry in its side's wakers after an unsuccessful poll.
 pub(super) struct WakerEntry {
     key: Option<u64>,
-    rang: bool,
+    has_woken_peer: bool,
 }
 
 impl WakerEntry {
     pub(super) const fn new() -> Self {
-        Self { key: None, rang: false }
+        Self { key: None, has_woken_peer: false }
     }
 
     pub(super) fn poll<E: End, P: Park<E::Word>, R>(
@@ -35,8 +35,8 @@ impl WakerEntry {
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
-        if done.is_none() && !std::mem::replace(&mut self.rang, true) {
-            waiting.ring();
+        if done.is_none() && !std::mem::replace(&mut self.has_woken_peer, true) {
+            waiting.wake_peer();
         }
         if done.is_none() && (waiting.wakers.are_alone() || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
             // No other end will wake this task.
@@ -55,9 +55,9 @@ impl WakerEntry {
             return Poll::Pending;
         };
         self.leave(waiting);
-        self.rang = false;
+        self.has_woken_peer = false;
         if done.is_some() {
-            waiting.ring();
+            waiting.wake_peer();
         }
         Poll::Ready(done)
     }
@@ -231,7 +231,7 @@ where
         let Self { waiting, place, attempt } = &mut *self;
         let polled = place.poll(waiting, cx, attempt);
         if polled.is_ready() {
-            drop(Rings::new(waiting));
+            drop(WakesOnDrop::new(waiting));
         }
         polled.map(|done| done.unwrap_or(Err(WaitError::Disconnected)))
     }

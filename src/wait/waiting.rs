@@ -91,7 +91,7 @@ impl<S: Default> Wakers<S> {
 
 impl<S> Wakers<S> {
     pub(super) fn are_alone(&self) -> bool {
-        // SYNC POINT: ends exchanged. Pairs with Rings::drop.
+        // SYNC POINT: ends exchanged. Pairs with WakesOnDrop::drop.
         self.is_alone.load(Acquire)
     }
 
@@ -232,8 +232,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// If `act` puts an end of another ring there, as by `std::mem::swap` in a nested call, the tasks of this pair poll from then on: the ends that
     /// wake them are in another pair. Threads are woken as before, if both pairs have the same strategy and the parker [`Os`].
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
-        let rings = Rings::new(self);
-        act(&mut rings.waiting.end)
+        let guard = WakesOnDrop::new(self);
+        act(&mut guard.waiting.end)
     }
 
     /// Waits until `attempt` returns a value, such as a grant or a frame. An attempt that returns `None` must have taken nothing; none may
@@ -267,8 +267,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
     ) -> Result<T, WaitError<R>> {
-        let rings = Rings::new(self);
-        rings.waiting.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
+        let guard = WakesOnDrop::new(self);
+        guard.waiting.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
     }
 
     pub(super) fn outcome_until<T, R>(
@@ -284,11 +284,11 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         })
     }
 
-    /// If `attempt` panics, no end is woken here; [`Rings`] does so for callers with foreign code.
+    /// If `attempt` panics, no end is woken here; [`WakesOnDrop`] does so for callers with foreign code.
     #[inline]
     pub(super) fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
         let result = attempt(&mut self.end);
-        self.ring();
+        self.wake_peer();
         result
     }
 
@@ -296,18 +296,18 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         let mut looks = Polls::new(self.how);
         loop {
             if let Some(result) = attempt(&mut self.end) {
-                self.ring();
+                self.wake_peer();
                 return Ok(result);
             }
             if self.end.is_disconnected() {
                 // All work of the other side is visible now. A successor may already sleep.
                 let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
-                self.ring();
+                self.wake_peer();
                 return last;
             }
             let is_first_over = looks.count();
             if looks.is_time() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.ring();
+                self.wake_peer();
                 return Err(Gone::Late);
             }
             match self.how {
@@ -316,10 +316,10 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 WaitStrategy::Sleep { .. } => {
                     // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise, idle sides would wake each other forever.
                     if is_first_over {
-                        self.ring();
+                        self.wake_peer();
                     }
                     if let Some(done) = self.sleep(deadline, &mut attempt) {
-                        self.ring();
+                        self.wake_peer();
                         return Ok(done);
                     }
                 }
@@ -342,8 +342,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 
     #[inline]
-    pub(super) fn ring(&self) {
-        self.ring_at(self.end.wait_words().theirs, self.side.other());
+    pub(super) fn wake_peer(&self) {
+        self.wake_at(self.end.wait_words().theirs, self.side.other());
         if E::NEEDS_DROP && self.side == Side::Sends {
             self.discard_if_abandoned();
         }
@@ -353,7 +353,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     #[inline]
     fn discard_if_abandoned(&self) {
         // SYNC POINT: value published, consumer closed. Pairs with the fence in ringmem_layouts' `ValuesOf::discard`. Sleepers' word was just
-        // modified by `ring_at`, which orders the same.
+        // modified by `wake_at`, which orders the same.
         if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             fence(SeqCst);
         }
@@ -363,7 +363,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 
     #[inline]
-    fn ring_at(&self, word: &E::Word, side: Side) {
+    fn wake_at(&self, word: &E::Word, side: Side) {
         if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             return;
         }
@@ -410,25 +410,25 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// When it is dropped, wakes both sides' sleepers.
-pub(super) struct Rings<'w, E: End, P: Park<E::Word>> {
+pub(super) struct WakesOnDrop<'w, E: End, P: Park<E::Word>> {
     waiting: &'w mut Waiting<E, P>,
     /// Before the end was lent.
     words: [usize; 2],
 }
 
-impl<'w, E: End, P: Park<E::Word>> Rings<'w, E, P> {
+impl<'w, E: End, P: Park<E::Word>> WakesOnDrop<'w, E, P> {
     pub fn new(waiting: &'w mut Waiting<E, P>) -> Self {
         let words = waiting.words();
         Self { waiting, words }
     }
 }
 
-impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
+impl<E: End, P: Park<E::Word>> Drop for WakesOnDrop<'_, E, P> {
     fn drop(&mut self) {
         struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
         impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
             fn drop(&mut self) {
-                self.0.ring_at(self.0.end.wait_words().ours, self.0.side);
+                self.0.wake_at(self.0.end.wait_words().ours, self.0.side);
             }
         }
         let Ours(this) = &Ours(self.waiting);
@@ -439,7 +439,7 @@ impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
             // SYNC POINT: ends exchanged. Before the lists' locks are taken below: a task enters its list and then checks this.
             this.wakers.is_alone.store(true, Release);
         }
-        this.ring();
+        this.wake_peer();
         if was_exchanged {
             this.wake_both_sides();
         }
@@ -635,7 +635,7 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
         // SAFETY: only here; the end is not used afterwards.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
-            self.ring_at(word, self.side.other());
+            self.wake_at(word, self.side.other());
         });
     }
 }

@@ -143,13 +143,13 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let mut progress = report::Progress::new(source.length(), arguments);
-    let mut straight = Straight::new()?;
-    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let mut on_host = HostCount::new()?;
+    let mut see = |bytes: &[u8]| on_host.see(bytes);
     let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &selected.backend, image, &mut progress, out)?;
     source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
     progress.finish();
 
-    let (reference, length, reference_time) = straight.finish();
+    let (reference, length, reference_time) = on_host.finish();
     let verified = run.answer == reference && run.bytes == length;
     let report = report::Report {
         name: source.name(),
@@ -172,7 +172,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, 
     )))
 }
 
-struct Straight {
+struct HostCount {
     words: Vec<u64>,
     filled: usize,
     work: Box<Work>,
@@ -181,7 +181,7 @@ struct Straight {
     spent: Duration,
 }
 
-impl Straight {
+impl HostCount {
     fn new() -> Result<Self, Failure> {
         let work = Box::new(Work::zeroed());
         Ok(Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO })

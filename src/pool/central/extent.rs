@@ -108,9 +108,9 @@ pub(super) enum Moves {
     All,
 }
 
-/// The part of the heap that a request needs.
+/// What a request needs of the heap.
 #[derive(Clone, Copy)]
-struct Part {
+struct Need {
     bytes: u64,
     align: u64,
     zone: Zone,
@@ -337,13 +337,13 @@ impl<M: Memory> Central<M> {
     pub(super) fn extend(&self, request: &Request, moves: Moves, refusal: &Cell<Refusal>) -> Result<Option<Entry>> {
         let Some(step) = self.granularity else { return Ok(None) };
         let Some(range) = self.range(step) else { return Ok(None) };
-        let whole = Part { bytes: request.class_bytes, align: request.align, zone: request.zone() };
-        let short = Part { bytes: request.bytes.max(1), ..whole };
-        for part in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
+        let whole = Need { bytes: request.class_bytes, align: request.align, zone: request.zone() };
+        let short = Need { bytes: request.bytes.max(1), ..whole };
+        for need in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
             // Where the least memory is lacking; if it cannot be had there, in the last absent part, where all of it can.
             for is_last in [false, true] {
-                let Some(extending) = self.claim(part, step, moves, is_last, refusal) else { continue };
-                match self.fill(extending, &range, part, refusal)? {
+                let Some(extending) = self.claim(need, step, moves, is_last, refusal) else { continue };
+                match self.fill(extending, &range, need, refusal)? {
                     Outcome::Served(entry) => return Ok(Some(entry)),
                     Outcome::Refused => break,
                     Outcome::Busy => {}
@@ -395,10 +395,10 @@ impl<M: Memory> Central<M> {
     /// [`Moves::Clean`] without such a handle: then nothing has changed.
     ///
     /// Three budgets: `lacking` bytes that the request still needs, `room` for whole handles in the claim, and what the limit has `left` for new memory.
-    fn claim(&self, part: Part, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
+    fn claim(&self, need: Need, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
         let transit = self.start_transit();
         let mut state = self.lock_coalesced();
-        let (left, zone) = (self.options.limit - state.reserved, state.zone(part.zone));
+        let (left, zone) = (self.options.limit - state.reserved, state.zone(need.zone));
         let has_moves = moves != Moves::None;
         let slack = match &state.extent {
             // New memory for later requests, too.
@@ -408,7 +408,7 @@ impl<M: Memory> Central<M> {
             None => 0,
         };
         let wanted = |least| if has_moves { least + slack } else { slack };
-        let Some(claim) = state.heap.claim(part.bytes, part.align, step, zone, wanted, is_last) else {
+        let Some(claim) = state.heap.claim(need.bytes, need.align, step, zone, wanted, is_last) else {
             state.refusals += 1;
             return None;
         };
@@ -450,8 +450,8 @@ impl<M: Memory> Central<M> {
     }
 
     /// Moves and maps memory into a claim, ends it, and takes the request's block. Errors that frees cannot cure are returned.
-    fn fill(&self, mut extending: Extending<'_, M>, range: &AddressRange, part: Part, refusal: &Cell<Refusal>) -> Result<Outcome> {
-        let (least, size, zone) = extending.claim.as_ref().map_or((0, 0, part.zone), |claim| (claim.least, claim.size, claim.zone));
+    fn fill(&self, mut extending: Extending<'_, M>, range: &AddressRange, need: Need, refusal: &Cell<Refusal>) -> Result<Outcome> {
+        let (least, size, zone) = extending.claim.as_ref().map_or((0, 0, need.zone), |claim| (claim.least, claim.size, claim.zone));
         let mut is_busy = false;
         while extending.filled < least
             && !is_busy
@@ -488,7 +488,7 @@ impl<M: Memory> Central<M> {
         let entry = {
             let mut state = self.lock();
             extending.end(&mut state);
-            if is_filled { self.take_from(&mut state, part.bytes, part.align, zone) } else { None }
+            if is_filled { self.take_from(&mut state, need.bytes, need.align, zone) } else { None }
         };
         drop(reservation);
         outcome.map(|()| match entry {

@@ -58,8 +58,8 @@ pub(super) fn run(
     let (mut sink, _partial) = Partial::create(to).map_err(Failure::fact)?;
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
-    let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
-    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let mut on_host = HostChecksum { operation: arguments.transform, sum: 0, bytes: 0 };
+    let mut see = |bytes: &[u8]| on_host.see(bytes);
     let streamed = stream(arguments, &shape, &selected.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
     let streamed = match streamed {
         Ok(streamed) => streamed,
@@ -68,7 +68,7 @@ pub(super) fn run(
     };
     let elapsed = begun.elapsed();
     source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
-    let Straight { sum: expected, bytes: length, .. } = straight;
+    let HostChecksum { sum: expected, bytes: length, .. } = on_host;
     progress.finish();
     let written = streamed.written.unwrap_or_default();
     if (written, streamed.bytes) != (expected, length) {
@@ -117,13 +117,13 @@ fn stream(
     Ok(came)
 }
 
-struct Straight {
+struct HostChecksum {
     operation: Option<Operation>,
     sum: u32,
     bytes: u64,
 }
 
-impl Straight {
+impl HostChecksum {
     fn see(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let Some(operation) = self.operation else {
