@@ -328,3 +328,16 @@ fn header_loads_the_words_from_memory() {
         assert_eq!(header.constants.capacity.load(), 4);
     }
 }
+
+#[test]
+fn pop_slice_releases_the_slots_of_a_forgotten_batch() {
+    let memory = Memory::formatted::<u64>(2, 0);
+    let (mut producer, mut consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
+    assert_eq!(producer.push_slice(&[1, 2]), Ok(2));
+    let mut batch = consumer.batch(8);
+    assert_eq!([batch.pop(), batch.pop()], [Ok(1), Ok(2)]);
+    std::mem::forget(batch);
+    assert_eq!(producer.push(3), Err(PushError::Full(3)));
+    assert_eq!(consumer.pop_slice(&mut [0; 2]), Ok(0));
+    assert_eq!(producer.push(3), Ok(()));
+}

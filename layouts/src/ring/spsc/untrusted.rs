@@ -149,6 +149,9 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         }
         if count > 0 {
             Indexed::release(self);
+        } else {
+            // The messages may be missing because a forgotten batch keeps the ring full.
+            Indexed::release_deferred(self);
         }
         Ok(count)
     }
