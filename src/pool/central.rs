@@ -22,7 +22,7 @@
 //!
 //! 1. Lock order: `caches`, `ended`, a cache's own lock, then a central list's lock or `state`. No lock is held during a call of foreign code: the
 //!    upstream memory, the backend, the clock, the callback. Each of them may use this pool, and may panic, except for the backend's queries.
-//! 2. A waiting request must not miss memory. So a thread that holds memory on its stack counts in [`State::in_transit`], and every transfer counts
+//! 2. A waiting request must not miss memory. So a thread that holds free memory on its stack counts in [`State::in_transit`], and every transfer counts
 //!    in `progress` before it ends; see [`reclaim`].
 //! 3. Reservations are made before the upstream allocation, so that [`State::reserved`] never exceeds the limit, and are released after the free.
 
@@ -158,8 +158,10 @@ struct State {
     growing: Vec<Growth>,
     /// All growths so far: the number of the next.
     growths: u64,
-    /// Attempts to reserve or extend that found too little.
+    /// Attempts to reserve or extend that the limit refused, or that found no place.
     refusals: u64,
+    /// The least bytes that a search did not find in the heap, since an extension last gave news of it.
+    missed: Option<u64>,
     /// Bytes of slabs, handles and direct blocks, also during their allocation; at most the limit.
     reserved: u64,
     peak: u64,
@@ -329,12 +331,16 @@ impl<M: Memory> Central<M> {
     /// Takes a part of the zone; first without the deferred frees, which cost a cache miss each.
     fn take(&self, bytes: u64, align: u64, zone: Zone) -> Option<Entry> {
         let mut state = self.lock();
-        let found = self.take_from(&mut state, bytes, align, zone);
-        if found.is_some() || !state.heap.has_deferred() {
-            return found;
+        let mut found = self.take_from(&mut state, bytes, align, zone);
+        if found.is_none() && state.heap.has_deferred() {
+            drop(state);
+            state = self.lock_coalesced();
+            found = self.take_from(&mut state, bytes, align, zone);
         }
-        drop(state);
-        self.take_from(&mut self.lock_coalesced(), bytes, align, zone)
+        if found.is_none() {
+            state.missed = Some(state.missed.map_or(bytes, |least| least.min(bytes)));
+        }
+        found
     }
 
     fn take_from(&self, state: &mut State, bytes: u64, align: u64, zone: Zone) -> Option<Entry> {

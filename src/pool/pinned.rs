@@ -145,7 +145,7 @@ fn reclaim_from_other(pool: &Rationed, other: &Rationed, layout: Layout, on: Opt
         }
     };
     let found = again()?;
-    let found = found.map_or_else(|| pool.shared.wait(Some(&other.shared), seen, &again), |block| Ok(Some(block)))?;
+    let found = found.map_or_else(|| pool.shared.wait(Some(&other.shared), seen, &again, &again), |block| Ok(Some(block)))?;
     found.map_or_else(|| pool.allocate_block(layout, on, false), Ok)
 }
 

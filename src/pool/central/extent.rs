@@ -108,7 +108,7 @@ pub(super) enum Moves {
     All,
 }
 
-/// What a request needs of the heap.
+/// The block that a request needs.
 #[derive(Clone, Copy)]
 struct Need {
     bytes: u64,
@@ -301,8 +301,8 @@ impl<M: Memory> Extending<'_, M> {
     }
 
     fn end(&mut self, state: &mut State) {
-        // A request that was refused meanwhile may have missed the free memory of the claim and of handles that did not move.
-        let is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
+        // A request that was refused meanwhile may need the claim's place.
+        let mut is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
         if let Some(extent) = &mut state.extent {
             for Come { offset, block, last_use } in self.come.drain(..) {
                 let bytes = block.layout.size() as u64;
@@ -316,7 +316,10 @@ impl<M: Memory> Extending<'_, M> {
         if let Some(claim) = self.claim.take() {
             state.heap.fill(claim, self.filled);
         }
+        // Other requests may have missed the free memory beside the claim, and that of handles that did not move.
+        is_news |= state.missed.is_some_and(|bytes| bytes <= state.heap.largest());
         if is_news {
+            state.missed = None;
             self.central.note_progress();
         }
     }
@@ -392,7 +395,7 @@ impl<M: Memory> Central<M> {
     }
 
     /// Claims a place, and with `moves` the handles to be moved there. `None` without one, if handles and the rest of the limit do not fill it, or for
-    /// [`Moves::Clean`] without such a handle: then nothing has changed.
+    /// [`Moves::Clean`] without such a handle: then the heap is as before.
     ///
     /// Three budgets: `lacking` bytes that the request still needs, `room` for whole handles in the claim, and what the limit has `left` for new memory.
     fn claim(&self, need: Need, step: u64, moves: Moves, is_last: bool, refusal: &Cell<Refusal>) -> Option<Extending<'_, M>> {
@@ -612,6 +615,7 @@ impl<M: Memory> Central<M> {
             // A kernel that another thread has launched meanwhile.
             if backend.defers_free(&handle.block) {
                 self.lock().put_back(handle);
+                self.note_progress();
                 return;
             }
             let TakenOut { part, block, .. } = handle;
@@ -644,5 +648,30 @@ impl<M: Memory> Central<M> {
     /// The time since which the longest unused whole free handle is unused.
     pub fn handles_idle_since(&self) -> Option<u64> {
         self.lock_coalesced().free_handles(Moves::All).iter().map(|handle| handle.last_use).min()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::backend::host::HostBackend;
+    use crate::memory::{Buffer, Device};
+    use crate::pool::Pool;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_failed_extension_is_news_to_a_request_that_the_hidden_memory_serves() {
+        let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
+        drop(Buffer::<u8, _>::new(pool.clone(), 10 << 20).expect("room"));
+        let (central, need) = (&*pool.shared, Need { bytes: 12 * MIB, align: 1, zone: Zone::Large });
+        for (missed, is_news) in [(11 * MIB, 0), (10 * MIB, 1), (10 * MIB, 1)] {
+            let extending = central.claim(need, 2 * MIB, Moves::None, false, &Cell::default()).expect("the free part and 2 MiB more");
+            assert!(central.take(missed, 1, Zone::Large).is_none(), "the claim hides the free part");
+            let before = central.progress.load(Relaxed);
+            drop(extending);
+            assert_eq!(central.progress.load(Relaxed) - before, is_news, "{missed}");
+        }
     }
 }

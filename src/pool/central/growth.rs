@@ -14,7 +14,7 @@
 //! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
 //! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
 //! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
-//! | 11 | the out-of-memory callback, then 6 to 10 again | the user's code |
+//! | 11 | the out-of-memory callback, then 6, 7, 9 and 10 | the user's code |
 //!
 //! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit tries nothing. Each way may find memory
 //! that another thread made available meanwhile, so each ends with a search of the heap.
@@ -29,6 +29,7 @@ use core::time::Duration;
 use std::boxed::Box;
 
 use super::extent::Moves;
+use super::reclaim::Search;
 use super::request::{Refusal, Request};
 use super::reservation::Reservation;
 use super::{Central, Slab};
@@ -122,24 +123,39 @@ impl<M: Memory> Central<M> {
                 trim(0);
                 grow_or_fit()
             };
-            if let Some(entry) = self.wait(None, seen, &again)? {
+            // Without a call of the upstream memory, but for a pool over an address range.
+            let look = || {
+                let found = fits().or_else(|| if self.flush_caches() > 0 { fits() } else { None });
+                if found.is_some() || self.granularity.is_none() {
+                    return Ok(found);
+                }
+                self.extend(request, Moves::All, &refusal)
+            };
+            if let Some(entry) = self.wait_or_call_back(bytes, seen, &again, &look)? {
                 return Ok(entry);
-            }
-            let seen = self.progress_by_others(None);
-            if self.call_back(bytes) {
-                // The callback's frees are in this thread's cache.
-                if self.flush_caches() == 0 {
-                    self.collect();
-                }
-                if let Some(entry) = again()? {
-                    return Ok(entry);
-                }
-                if let Some(entry) = self.wait(None, seen, &again)? {
-                    return Ok(entry);
-                }
             }
         }
         Err(self.out_of_slabs(request, refusal.get()))
+    }
+
+    /// Ways 10 and 11: [waits](Self::wait), then calls the callback, searches by `again`, and waits once more.
+    fn wait_or_call_back<T>(&self, bytes: u64, seen: u64, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
+        if let Some(found) = self.wait(None, seen, again, look)? {
+            return Ok(Some(found));
+        }
+        if !self.call_back(bytes) {
+            return Ok(None);
+        }
+        // Read anew: the callback may have transferred memory of other pools.
+        let seen = self.progress_by_others(None);
+        // Its frees are in this thread's cache.
+        if self.flush_caches() == 0 {
+            self.collect();
+        }
+        match again()? {
+            Some(found) => Ok(Some(found)),
+            None => self.wait(None, seen, again, look),
+        }
     }
 
     #[cold]
@@ -188,18 +204,8 @@ impl<M: Memory> Central<M> {
                 }
             }
             if waits {
-                let again = || after_trim(0);
-                if let Some(block) = self.wait(None, seen, &again)? {
+                if let Some(block) = self.wait_or_call_back(requested, seen, &|| after_trim(0), &|| Ok(None))? {
                     return Ok(block);
-                }
-                let seen = self.progress_by_others(None);
-                if self.call_back(requested) {
-                    if let Some(block) = again()? {
-                        return Ok(block);
-                    }
-                    if let Some(block) = self.wait(None, seen, &again)? {
-                        return Ok(block);
-                    }
                 }
             }
         }
@@ -375,7 +381,8 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Reserves memory for all of `count` blocks, or for none: takes them all, and returns them to the heap.
+    /// Reserves memory for all of `count` blocks, or for none: takes them all, and returns them to the heap. Meanwhile they are live: a request of another
+    /// thread that they leave too little for does not wait for them.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 1).ok());
         let class = layout.and_then(|layout| self.class_of(layout)).ok_or(Error::Size {

@@ -15,7 +15,15 @@
 //! (`CentralList::take`), so a flush that passed this cache before, and then finds the list empty, finds the count changed.
 //!
 //! A request's own transfers are no news to it. So each thread also counts its transfers in [`OWN`], and
-//! [`progress_by_others`](Central::progress_by_others) is the difference, which changes exactly with the transfers of other threads.
+//! [`progress_by_others`](Central::progress_by_others) is the difference, which changes with the transfers of other threads alone while this thread's
+//! transfers are in this pool: so it is read anew after the callback, which may use other pools.
+//!
+//! An extension hides free parts beside its place, and returns them when it fails. Requests that found nothing meanwhile are noted in
+//! [`State::missed`](super::State): only if one of them would now be served, the return is news. If each were, two waiting requests could wake each other for
+//! as long as they wait.
+//!
+//! Ordinary frees count no transfer, since the warm path would pay for it. A waiting request finds their memory by looking without news: after a
+//! millisecond, at each doubling of that time, and before it fails. It looks into caches and heap only: what ordinary frees give the upstream memory counts.
 //!
 //! # How long
 //!
@@ -47,6 +55,12 @@ use crate::trace::{event, span};
 
 /// The time between two polls of a waiting request.
 const POLL: Duration = Duration::from_micros(50);
+
+/// The time after which a waiting request looks without news. It doubles each time.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Searches for memory.
+pub(in crate::pool) type Search<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
 thread_local! {
     /// This thread's transfers, of all pools.
@@ -97,11 +111,12 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// Waits; calls `again` after each transfer of another thread and each completed free, and returns its result. `None` if nothing is left to wait for,
+    /// Waits; calls `again` after each transfer of another thread and each completed free, and `look` now and then; returns their result. `None` if nothing is left to wait for,
     /// after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is [the count](Self::progress_by_others)
     /// before the last search. Also watches the pool `other`.
-    pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: &dyn Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
+        let (mut has_slept, mut next_look) = (false, LOOK);
         let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
             let elapsed = begun.elapsed();
@@ -128,10 +143,17 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
+            if has_slept && (elapsed >= next_look || !is_something_left) {
+                next_look = elapsed.saturating_mul(2).max(LOOK);
+                if let Some(found) = look()? {
+                    return Ok(Some(found));
+                }
+            }
             if !is_something_left {
                 return Ok(None);
             }
             thread::sleep(POLL);
+            has_slept = true;
         }
     }
 

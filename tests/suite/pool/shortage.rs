@@ -110,6 +110,28 @@ fn a_shortage_waits_for_pending_frees_up_to_the_patience() {
 }
 
 #[test]
+fn a_waiting_request_finds_an_ordinary_free_of_another_thread() {
+    let backend = backend(64 * MIB);
+    for is_exact in [false, true] {
+        let pool = builder(&backend).limit(8 * MIB).slab(8 * MIB).exact(is_exact).patience(LIMIT).build().unwrap();
+        let stream = Stream::new(&backend, 0).unwrap();
+        let held = Held::new(&backend, &stream);
+        drop(stream.fill(give(&pool, 4 * MIB), .., 1).expect("queued"));
+        let other = give(&pool, 4 * MIB);
+        let (sender, receiver) = mpsc::channel();
+        let theirs = pool.clone();
+        let waiter = thread::spawn(move || sender.send(Bytes::new(theirs, 4 << 20)));
+        thread::sleep(Duration::from_millis(20));
+        drop(other);
+        let got = receiver.recv_timeout(2 * LIMIT).expect("in time").expect("the block that was freed");
+        assert_eq!(pool.statistics().pending, 1, "the other free is still pending");
+        held.release();
+        drop(got);
+        waiter.join().expect("no panic").expect("it was received");
+    }
+}
+
+#[test]
 fn a_shortage_uses_blocks_freed_by_the_callback() {
     let backend = backend(64 * MIB);
     let kept = Arc::new(Mutex::new(Vec::new()));
