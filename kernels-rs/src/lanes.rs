@@ -16,7 +16,7 @@ pub unsafe trait Lanes {
     /// writes 32 on a GPU and 1 on the host: let each lane loop over its elements in steps of `width`. A simulated device that is built with
     /// `thread_per_lane` has as many as a GPU.
     fn width(&self) -> u32;
-    /// Returns the index of this lane. Only lane 0 accesses words shared with the host, but in paired rings.
+    /// Returns the index of this lane. Only lane 0 accesses indices and control words; each lane accesses its slots.
     fn lane(&self) -> u32;
     /// Returns the index of this group (block).
     fn group(&self) -> u64;

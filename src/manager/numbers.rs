@@ -15,8 +15,8 @@
 //! | vacant | `VACANT` | absent, or accessed by the caller that fills or empties the slot | open, by `open` |
 //! | open | - | present, no lease | shared, held or moving by a lease; vacant by `close` |
 //! | shared | count > 0 | read by `count` leases | open with the last `leave`; closed by `close` |
-//! | held | `HELD` | written by one lease | open by `let_go`; closed by `close` |
-//! | moving | `HELD`, `MOVING` | written by one caller, which holds it for a copy at most | open by `let_go`; vacant by `close_alone` |
+//! | held | `HELD` | written by one lease | open by `let_go`; closed by `close`, or by `close_alone` of the lease itself |
+//! | moving | `HELD`, `MOVING` | written by one caller, which holds it for a copy at most | open by `let_go`; closed by `close_alone` |
 //! | closed | `CLOSED` with leases | accessed by the remaining leases | vacant, by the last of them |
 //! | retired | `VACANT`, generation 0 | absent | none |
 //!
@@ -78,7 +78,8 @@ impl Index {
 pub(crate) struct Slots<V, S = ()> {
     /// Unique in this process, and very probably among processes. Not 0.
     number: u64,
-    /// In a forked process, a thread that does not exist may hold the lock, so that no call takes it there.
+    /// In a forked process, a thread that does not exist may hold the lock: there, `insert` fails before it takes the lock, and before other calls the caller
+    /// asks [`here`](Self::here) or [`own`](Self::own).
     process: Process,
     slots: Chunks<Slot<V>>,
     vacancies: Mutex<Vacancies>,

@@ -58,7 +58,8 @@ pub struct Consumer<T: RingMessage> {
 /// An owner's claim to its end: the lock, the mapping, and what it knows of the other end's owner.
 ///
 /// A leave is read from the owner word at each check. A death needs a system call, which would cost more than a push: one check in 64 makes it, and one in 8
-/// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, a sleeping one at its next wake-up.
+/// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, and a sleeping one,
+/// which checks twice at each of its wake-ups, within four of them.
 ///
 /// Dropping it releases the lock, then wakes the peer, then unmaps: a woken successor finds the end free, and the wait word is still mapped.
 pub(super) struct Ownership {

@@ -13,8 +13,9 @@
 //! | it is dropped | [`end_deferral`](OneProducer::end_deferral) | [`end_release_deferral`](OneConsumer::end_release_deferral) |
 //! | it was forgotten, and the end is used | [`publish_deferred`](OneProducer::publish_deferred) | [`release_deferred`](OneConsumer::release_deferred) |
 //!
-//! The last step runs where the other end's progress may depend on it: before a poll for room or messages, before the next deferral, and when the end is
-//! dropped. A plain `push` or `pop` needs no such step, since it stores the whole index.
+//! The last step runs in operations that move messages, where the other end's progress may depend on it: before a producer's poll for room, after a
+//! consumer's poll that found nothing, before the next deferral, and when the end is dropped. A plain `push` or `pop` needs no such step, since it stores the
+//! whole index. `refresh`, `len` and `is_full` only read: they are no way to wait after a batch was forgotten.
 //!
 //! INVARIANT: unless a deferral has begun and not ended, the published index is the end's own. In `Indexed` a flag says so (`is_deferring`), and the
 //! published index is known only during a deferral: a plain `push` then writes one field less. `Flagged` always knows it, because it sets the first flag of

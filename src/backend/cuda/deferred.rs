@@ -1,7 +1,8 @@
 //! [`Deferred`]: freed blocks that are still in use, and values kept until their uses are complete. [`Watch`]: the thread that drops such values in time.
 //!
-//! A block is freed after its uses, and if the driver's free synchronises with kernels, after every kernel. Pool memory that one stream used last is freed on
-//! that stream at once, and is never pending.
+//! A block is freed after its uses, and if the driver's free synchronises with kernels, after every kernel. Memory of the driver's pool that one stream used
+//! last is freed on that stream at once, unless a kernel or a wait for another stream was queued there since, the stream is gone or another device's, or the
+//! driver refuses.
 //!
 //! CUDA's host callbacks must not call the driver. So pending frees are drained by the next wait, allocation, free, close or counter read, and while values are
 //! kept, by the watch thread: a drop wakes a task at most 1 ms late, without calls of the backend.
@@ -17,7 +18,8 @@
 //! | addresses of a dropped range | `addresses` | no kernel is queued or running |
 //!
 //! `count` is the length of all lists, `Deferred::values` that of `values`. Both are written under the lock and read without it. `count` is written after
-//! the drops: a reader of 0 sees their effects. While it is 0, `drain` takes no lock.
+//! frees and drops of bound values: a reader of 0 sees their effects. Other values and addresses are no longer counted when their drop begins. While it is 0,
+//! `drain` takes no lock.
 //!
 //! # Order in `drain`
 //!
@@ -190,7 +192,7 @@ impl Deferred {
     }
 
     pub fn len(&self) -> usize {
-        // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
+        // SYNC POINT: a bound value was dropped. Pairs with recount: 0 shows the effects of the drop.
         self.count.load(Acquire)
     }
 

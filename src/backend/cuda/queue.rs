@@ -24,7 +24,7 @@
 //! | `State::failed` | the last number that failed | at most `last` |
 //! | `last_launch`, `last_unbounded` | the last kernel; the last kernel or wait for another stream | at most `last` |
 //!
-//! The atomics are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees everything that the operations have
+//! These atomics are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees everything that the operations have
 //! written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
 //!
 //! # Shared streams

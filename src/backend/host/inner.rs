@@ -233,7 +233,9 @@ pub(super) struct Deferred {
 #[derive(Default)]
 struct Waiting {
     held: Vec<(Uses, Held)>,
+    /// Calls that free blocks now.
     going: usize,
+    /// The ranges of bound values that are being dropped now.
     dropping: Vec<Span<u64>>,
 }
 

@@ -74,7 +74,8 @@ pub struct Filling {
     pace: Pace,
     /// A grant or batch has not ended; if forgotten, its messages are unpublished.
     is_deferring: bool,
-    /// The tail that the consumer can see, while `is_deferring`; else that is the producer's `tail`.
+    /// The tail that the consumer can see, while a grant or batch exists. Else that is the producer's `tail`, except after a forgotten one, until the next store
+    /// of the index; this field is stale then.
     published: u64,
 }
 
@@ -174,7 +175,8 @@ pub struct Emptying {
     tail: u64,
     /// A batch has not ended; if forgotten, its slots are unreleased.
     is_deferring: bool,
-    /// The head that the producer can see, while `is_deferring`; else that is the consumer's `head`.
+    /// The head that the producer can see, while a batch exists. Else that is the consumer's `head`, except after a forgotten one, until the next store of the
+    /// index; this field is stale then.
     released: u64,
 }
 
