@@ -58,8 +58,8 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over an upstream memory, and itself a [`Memory`]. Clones share the pool.
 ///
-/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping others writes to no shared memory. Keep that handle, and
-/// pass clones to buffers and threads. It may be dropped before them: they stay valid, but then write to shared memory.
+/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping others in a thread that used the pool recently writes to no
+/// shared memory. Keep that handle, and pass clones to buffers and threads. It may be dropped before them: they stay valid, but then write to shared memory.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
