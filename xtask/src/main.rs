@@ -60,7 +60,7 @@ cargo xtask COMMAND
   report --render           writes these from the newest results, without a run
   report --check            compares them with the newest results, writes nothing
   mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
-  mutants --sample [SEED]   starts as many as fit one minute after the build, in a random order
+  mutants --sample [SEED]   starts as many as fit 20 seconds after the build, in a random order
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, `doc-kernels` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     }
 }
 
-const SAMPLE: Duration = Duration::from_secs(60);
+const SAMPLE: Duration = Duration::from_secs(20);
 
 fn seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
