@@ -160,7 +160,7 @@ struct State {
     growths: u64,
     /// Attempts to reserve or extend that the limit refused, or that found no place.
     refusals: u64,
-    /// The least bytes that a search did not find in the heap, since an extension last gave news of it.
+    /// The least bytes of a part that would have served a search which found none, since an extension last gave news of one.
     missed: Option<u64>,
     /// Bytes of slabs, handles and direct blocks, also during their allocation; at most the limit.
     reserved: u64,
@@ -338,6 +338,8 @@ impl<M: Memory> Central<M> {
             found = self.take_from(&mut state, bytes, align, zone);
         }
         if found.is_none() {
+            // A part of so many bytes serves it at any offset.
+            let bytes = bytes.saturating_add(align.saturating_sub(UNIT));
             state.missed = Some(state.missed.map_or(bytes, |least| least.min(bytes)));
         }
         found

@@ -316,7 +316,7 @@ impl<M: Memory> Extending<'_, M> {
         if let Some(claim) = self.claim.take() {
             state.heap.fill(claim, self.filled);
         }
-        // Other requests may have missed the free memory beside the claim, and that of handles that did not move.
+        // Other requests may have missed the free parts beside the claim, and those of handles that did not move.
         is_news |= state.missed.is_some_and(|bytes| bytes <= state.heap.largest());
         if is_news {
             state.missed = None;
@@ -666,12 +666,14 @@ mod tests {
         let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
         drop(Buffer::<u8, _>::new(pool.clone(), 10 << 20).expect("room"));
         let (central, need) = (&*pool.shared, Need { bytes: 12 * MIB, align: 1, zone: Zone::Large });
-        for (missed, is_news) in [(11 * MIB, 0), (10 * MIB, 1), (10 * MIB, 1)] {
+        for (missed, align, is_news) in
+            [(11 * MIB, 1, 0), (10 * MIB, 512, 0), (10 * MIB, 1, 1), (10 * MIB, 256, 1), (10 * MIB - 256, 512, 1)]
+        {
             let extending = central.claim(need, 2 * MIB, Moves::None, false, &Cell::default()).expect("the free part and 2 MiB more");
-            assert!(central.take(missed, 1, Zone::Large).is_none(), "the claim hides the free part");
+            assert!(central.take(missed, align, Zone::Large).is_none(), "the claim hides the free part");
             let before = central.progress.load(Relaxed);
             drop(extending);
-            assert_eq!(central.progress.load(Relaxed) - before, is_news, "{missed}");
+            assert_eq!(central.progress.load(Relaxed) - before, is_news, "{missed}, aligned to {align}");
         }
     }
 }

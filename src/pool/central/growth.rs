@@ -123,13 +123,15 @@ impl<M: Memory> Central<M> {
                 trim(0);
                 grow_or_fit()
             };
-            // Without a call of the upstream memory, but for a pool over an address range.
+            // Slabs alone cannot have grown together by ordinary frees, unless these were in caches.
             let look = || {
-                let found = fits().or_else(|| if self.flush_caches() > 0 { fits() } else { None });
-                if found.is_some() || self.granularity.is_none() {
-                    return Ok(found);
+                if let Some(entry) = fits() {
+                    return Ok(Some(entry));
                 }
-                self.extend(request, Moves::All, &refusal)
+                match self.flush_caches() > 0 || self.granularity.is_some() {
+                    true => again(),
+                    false => Ok(None),
+                }
             };
             if let Some(entry) = self.wait_or_call_back(bytes, seen, &again, &look)? {
                 return Ok(entry);
@@ -204,7 +206,9 @@ impl<M: Memory> Central<M> {
                 }
             }
             if waits {
-                if let Some(block) = self.wait_or_call_back(requested, seen, &|| after_trim(0), &|| Ok(None))? {
+                if let Some(block) = self.wait_or_call_back(requested, seen, &|| after_trim(0), &|| {
+                    if self.flush_caches() > 0 { after_trim(0) } else { Ok(None) }
+                })? {
                     return Ok(block);
                 }
             }

@@ -18,12 +18,12 @@
 //! [`progress_by_others`](Central::progress_by_others) is the difference, which changes with the transfers of other threads alone while this thread's
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
-//! An extension hides free parts beside its place, and returns them when it fails. Requests that found nothing meanwhile are noted in
-//! [`State::missed`](super::State): only if one of them would now be served, the return is news. If each were, two waiting requests could wake each other for
-//! as long as they wait.
+//! An extension hides free parts beside its place, and returns them when it fails. Searches that found nothing are noted in
+//! [`State::missed`](super::State): the return is news only if a part now serves one of them. If each were, two waiting requests could wake each other for
+//! as long as they wait. So a request that needs several returned handles together learns of them only by the next paragraph.
 //!
 //! Ordinary frees count no transfer, since the warm path would pay for it. A waiting request finds their memory by looking without news: after a
-//! millisecond, at each doubling of that time, and before it fails. It looks into caches and heap only: what ordinary frees give the upstream memory counts.
+//! millisecond, at each doubling of that time, and before it fails, unless it fails without having waited. What is freed to the upstream memory counts.
 //!
 //! # How long
 //!
