@@ -205,12 +205,9 @@ impl<M: Memory> Central<M> {
                     return Ok(block);
                 }
             }
-            if waits {
-                if let Some(block) = self.wait_or_call_back(requested, seen, &|| after_trim(0), &|| {
-                    if self.flush_caches() > 0 { after_trim(0) } else { Ok(None) }
-                })? {
-                    return Ok(block);
-                }
+            let look = || if self.flush_caches() > 0 { after_trim(0) } else { Ok(None) };
+            if waits && let Some(block) = self.wait_or_call_back(requested, seen, &|| after_trim(0), &look)? {
+                return Ok(block);
             }
         }
         let used = self.lock().reserved;
