@@ -23,6 +23,7 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::time::Duration;
+use std::boxed::Box;
 use std::thread;
 use std::vec::Vec;
 
@@ -241,7 +242,7 @@ mod sealed {
             let len = slice.len() as u64;
             let (first, count) = *self.first.get_or_insert((parameter, len));
             if len != count {
-                return Err(Error::Lengths { kernel: self.kernel, parameters: [first, parameter], lengths: [count, len] });
+                return Err(Error::Lengths { kernel: self.kernel, parameters: Box::new([first, parameter]), lengths: [count, len] });
             }
             if let Some(first) = self.words.first_mut() {
                 *first = count;
