@@ -394,7 +394,7 @@ pub enum Error {
     },
 }
 
-// Each allocation returns a `Result` with it: a larger one cost 7 instructions more for a block of a warm pool. What is rare and long is boxed.
+// Each allocation returns a `Result` with it: a larger one cost 7 instructions more for a block of a warm pool. Long facts of rare errors are boxed.
 const _: () = assert!(size_of::<Error>() <= 64);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -23,7 +23,7 @@
 //! as long as they wait. So a request that needs several returned handles together learns of them only by the next paragraph.
 //!
 //! Ordinary frees count no transfer, since the warm path would pay for it. A waiting request finds their memory by looking without news: after a
-//! millisecond, at each doubling of that time, and before it fails, unless it fails without having waited. What is freed to the upstream memory counts.
+//! millisecond, at each doubling of that time, and before it fails, unless it fails without having waited. A free to the upstream memory counts as a transfer.
 //!
 //! # How long
 //!
