@@ -1,8 +1,8 @@
 //! The loop of a persistent kernel.
 //!
-//! 1. Every lane takes part in the same exchanges of the lanes, in the same order; between two of them, lane 0 does more. In the loop, only lane 0 accesses indices,
-//!    control words and telemetry; each lane accesses its slots, with their flags in [flagged](warp_rings::Flagged) rings and their words in
-//!    [paired](warp_rings::Paired) ones, and holds an equal copy of the rings' state.
+//! 1. Every lane takes part in the same exchanges of the lanes, in the same order; between two of them, lane 0 does more. In the loop, only lane 0 accesses
+//!    indices, control words and telemetry; each lane accesses its slots, with their flags in [flagged](warp_rings::Flagged) rings and their words
+//!    in [paired](warp_rings::Paired) ones, and holds an equal copy of the rings' state.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all`.
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
 //!    before the next round. Then, and with each timed batch, the heartbeat is stored.

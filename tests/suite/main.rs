@@ -70,3 +70,12 @@ pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
         if polls < 100 { thread::yield_now() } else { thread::sleep(Duration::from_micros(50)) }
     }
 }
+
+/// Runs an ignored test of this program in a process of its own, with a value of `RINGMEM_VISIBILITY`.
+pub fn passes_with_visibility(value: &str, test: &str) {
+    let program = std::env::current_exe().expect("this test's program");
+    let run = std::process::Command::new(program).args(["--exact", test, "--ignored"]).env("RINGMEM_VISIBILITY", value).output();
+    let output = run.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}

@@ -13,6 +13,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::passes_with_visibility;
+
 thread_local! {
     /// This thread's lines `LEVEL message field=value ..`, if it collects them; of spans `SPAN name field=value ..`.
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
@@ -123,6 +125,19 @@ fn a_channel_reports_states_and_faults() {
         channel.check().unwrap_err();
     });
     assert!(found.iter().any(|line| line.starts_with("WARN kernel does not continue")), "{found:?}");
+}
+
+#[test]
+#[ignore = "needs its own environment"]
+fn one_warning_of_an_unknown_visibility() {
+    let backend = HostBackend::builder().build().unwrap();
+    let found = lines(|| drop(Channel::open(&backend, 0, ECHO).unwrap()));
+    assert_eq!(found.iter().filter(|line| line.starts_with("WARN visibility")).count(), 1, "{found:?}");
+}
+
+#[test]
+fn a_channel_warns_once_of_an_unknown_visibility() {
+    passes_with_visibility("unknown", "trace::one_warning_of_an_unknown_visibility");
 }
 
 #[test]

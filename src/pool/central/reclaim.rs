@@ -111,9 +111,9 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// Waits; calls `again` after each transfer of another thread and each completed free, and `look` now and then; returns their result. `None` if nothing is left to wait for,
-    /// after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is [the count](Self::progress_by_others)
-    /// before the last search. Also watches the pool `other`.
+    /// Waits; calls `again` after each transfer of another thread and each completed free, and `look` now and then; returns their result. `None` if nothing
+    /// is left to wait for, after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is
+    /// [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         let (mut has_slept, mut next_look) = (false, LOOK);

@@ -4,6 +4,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use ringmem::{Error, MemoryVisibility};
 
 use super::*;
+use crate::passes_with_visibility;
 
 fn live(backend: &HostBackend) -> [u64; 3] {
     let counters = backend.counters();
@@ -77,14 +78,7 @@ fn shared_rings_are_rejected_under_explicit_dma() {
 
 #[test]
 fn ringmem_visibility_dma_disables_shared_rings() {
-    let program = std::env::current_exe().expect("this test's program");
-    let output = std::process::Command::new(program)
-        .args(["--exact", "bridge::open::shared_rings_are_rejected_under_explicit_dma", "--ignored"])
-        .env("RINGMEM_VISIBILITY", "dma")
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    passes_with_visibility("dma", "bridge::open::shared_rings_are_rejected_under_explicit_dma");
 }
 
 #[test]

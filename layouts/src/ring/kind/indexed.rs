@@ -74,8 +74,8 @@ pub struct Filling {
     pace: Pace,
     /// A grant or batch has not ended; if forgotten, its messages are unpublished.
     is_deferring: bool,
-    /// The tail that the consumer can see, while a grant or batch exists. Else that is the producer's `tail`, except after a forgotten one, until the next store
-    /// of the index; this field is stale then.
+    /// The tail that the consumer can see, while a grant or batch exists. Else that is the producer's `tail`, except after a forgotten one, until the next
+    /// store of the index; this field is stale then.
     published: u64,
 }
 
