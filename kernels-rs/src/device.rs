@@ -182,8 +182,9 @@ unsafe impl Lanes for Warp {
         now
     }
     #[inline(always)]
-    fn remember(&self, control: u64, epoch: u32, groups: u64) {
-        compiler::remember(control, epoch, groups);
+    unsafe fn remember(&self, control: u64, epoch: u32, groups: u64) {
+        // SAFETY: the caller promises live addresses of this launch.
+        unsafe { compiler::remember(control, epoch, groups) };
     }
 }
 
@@ -259,8 +260,11 @@ mod rustc {
         // SAFETY: reads a special register.
         unsafe { core::arch::nvptx::_grid_dim_x() as u64 }
     }
+    /// # Safety
+    ///
+    /// As [`Lanes::remember`](crate::Lanes::remember).
     #[inline(always)]
-    pub fn remember(control: u64, epoch: u32, groups: u64) {
+    pub unsafe fn remember(control: u64, epoch: u32, groups: u64) {
         let group = group();
         let [place, launch, shared, owner] = row(group);
         launch.store(u64::from(epoch), Relaxed);
@@ -308,11 +312,11 @@ mod rustc {
         let [place, epoch, shared, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
         let is_remembered = owner == block_number(group());
         if is_remembered && shared != 0 {
-            // SAFETY: a kernel of this block, which still runs, remembered its counters, which are words.
+            // SAFETY: the kernel of this block promised live counters by `Lanes::remember`; they are words.
             unsafe { &*(shared as *const Groups<DeviceWord>) }.end(Some(Fault::Panic));
         }
         if is_remembered && place != 0 {
-            // SAFETY: a kernel of this block, which still runs, remembered it.
+            // SAFETY: the kernel of this block promised a live control block by `Lanes::remember`.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block, of whose groups only this one stores the state; this lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
@@ -435,7 +439,7 @@ mod rust_cuda {
         unsafe { asm!("mov.u32 {}, %nctaid.x;", out(reg32) groups, options(pure, nomem, nostack)) };
         u64::from(groups)
     }
-    pub const fn remember(_control: u64, _epoch: u32, _groups: u64) {}
+    pub const unsafe fn remember(_control: u64, _epoch: u32, _groups: u64) {}
 
     #[cfg(feature = "entries")]
     mod entries {

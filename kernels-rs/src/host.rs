@@ -56,7 +56,7 @@ unsafe impl Lanes for Single<'_> {
     fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
+    unsafe fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
 }
 
 // SAFETY: one lane.
@@ -123,7 +123,7 @@ unsafe impl<const IS_WARP: bool> Lanes for Threads<'_, IS_WARP> {
     fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
+    unsafe fn remember(&self, _control: u64, _epoch: u32, _groups: u64) {}
 }
 
 // SAFETY: 32 lanes, by the promise of the creator.

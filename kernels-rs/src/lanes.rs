@@ -36,7 +36,12 @@ pub unsafe trait Lanes {
     fn now_ns(&self) -> u64;
     /// Sets what a panic of this group changes: the state in a control block, at this launch, and the counters
     /// [`Groups`](ringmem_layouts::ring::groups::Groups); 0 for none. For lane 0.
-    fn remember(&self, control: u64, epoch: u32, groups: u64);
+    ///
+    /// # Safety
+    ///
+    /// Until lane 0 calls this again or has exited, what is at an address that is not 0 is live and of this launch, and of its groups only this one stores the
+    /// control block's state: a panic stores to both.
+    unsafe fn remember(&self, control: u64, epoch: u32, groups: u64);
 }
 
 /// The lanes of a single warp, or what acts as one.

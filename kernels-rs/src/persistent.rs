@@ -202,7 +202,8 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     let leader = lanes.lane() == 0 && is_first;
     if lanes.lane() == 0 {
         let shared = joined.as_ref().map_or(0, Membership::address);
-        lanes.remember(if is_first { (&raw const *block) as u64 } else { 0 }, launch.epoch, shared);
+        // SAFETY: block and counters are live until this returns, which resets it, or the lane has exited; only the first group stores the block's state.
+        unsafe { lanes.remember(if is_first { (&raw const *block) as u64 } else { 0 }, launch.epoch, shared) };
     }
     let unwinding = Unwinding { block: is_first.then_some(block), epoch: launch.epoch, member: joined.ok() };
     // A kernel that finds its epoch over stores nothing more. Until it reads the epoch again, it may store.
@@ -264,7 +265,8 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     }
     core::mem::forget(unwinding);
     if lanes.lane() == 0 {
-        lanes.remember(0, 0, 0);
+        // SAFETY: no addresses.
+        unsafe { lanes.remember(0, 0, 0) };
     }
 }
 

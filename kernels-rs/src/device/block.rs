@@ -162,7 +162,8 @@ unsafe impl Lanes for Block {
         WARP.now_ns()
     }
     #[inline(always)]
-    fn remember(&self, control: u64, epoch: u32, groups: u64) {
-        WARP.remember(control, epoch, groups);
+    unsafe fn remember(&self, control: u64, epoch: u32, groups: u64) {
+        // SAFETY: the caller promises live addresses of this launch.
+        unsafe { WARP.remember(control, epoch, groups) };
     }
 }

@@ -106,7 +106,7 @@ unsafe impl Lanes for Lane<'_> {
         self.looks.set(self.looks.get() + 1);
         self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }
     }
-    fn remember(&self, _: u64, _: u32, _: u64) {
+    unsafe fn remember(&self, _: u64, _: u32, _: u64) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
     }
 }
