@@ -1,16 +1,15 @@
-use std::cell::Cell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::spsc::untrusted;
-use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes, owner};
+use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes};
 
-use super::end_lock::{self, EndLock};
+use super::liveness::Ownership;
 use super::mapping::RingMemory;
 use super::{NoPeer, OwnerState, Side, UntypedConsumer, UntypedProducer};
-use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
+use crate::wait::{WaitStrategy, Waiting};
 use crate::{HostWord, RingMessage};
 
 /// The producer's end; a drop closes it.
@@ -55,103 +54,6 @@ pub struct Consumer<T: RingMessage> {
     ownership: Ownership,
 }
 
-/// An owner's claim to its end: the lock, the mapping, and what it knows of the other end's owner.
-///
-/// A leave is read from the owner word at each check. A death needs a system call, which would cost more than a push: one check in 64 makes it, and one in 8
-/// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, and a sleeping one,
-/// which checks twice at each of its wake-ups, within four of them.
-///
-/// Dropping it releases the lock, then wakes the peer, then unmaps: a woken successor finds the end free, and the wait word is still mapped.
-pub(super) struct Ownership {
-    side: Side,
-    lock: EndLock,
-    place: RingMemory,
-    /// Number of checks of the other end that its word did not decide.
-    checks: Cell<u32>,
-    /// Time of the last system call.
-    checked_at: Cell<Instant>,
-    /// The owner word of a peer known to be dead: it stays dead.
-    dead: Cell<Option<u64>>,
-    /// The last generation of the other end that is known to have left or died, before this end came or since; 0 for none.
-    departed: Cell<u64>,
-}
-
-impl Ownership {
-    pub fn new(file: BorrowedFd<'_>, place: &RingMemory, side: Side) -> crate::Result<Self> {
-        let lock = EndLock::take(file, side)?;
-        let ownership = Self {
-            side,
-            lock,
-            place: place.clone(),
-            checks: Cell::new(0),
-            checked_at: Cell::new(Instant::now()),
-            dead: Cell::new(None),
-            departed: Cell::new(0),
-        };
-        // A peer that left before this end came is not one to wait for: only a successor is.
-        let (word, state) = end_lock::state(ownership.place.header(), side.other(), ownership.lock.fd());
-        if matches!(state, OwnerState::Left | OwnerState::Died) {
-            ownership.departed.set(owner::generation(word));
-        }
-        // A predecessor killed while asleep is still counted.
-        ownership.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
-        Ok(ownership)
-    }
-
-    pub fn wait_words(&self) -> WaitWords<'_, HostWord> {
-        self.side.wait_words(self.place.header())
-    }
-
-    fn wake_peer(&self) {
-        wake_sleepers(self.wait_words().theirs);
-    }
-
-    pub fn peer_state(&self) -> OwnerState {
-        end_lock::state(self.place.header(), self.side.other(), self.lock.fd()).1
-    }
-
-    fn peer_generation(&self) -> u64 {
-        end_lock::generation(self.place.header(), self.side.other())
-    }
-
-    /// `None` if the last owner has left or died, or none attached.
-    fn peer(&self) -> Option<u64> {
-        Some(self.peer_generation()).filter(|generation| *generation != self.departed.get())
-    }
-
-    fn is_disconnected(&self) -> bool {
-        let departed = self.departed();
-        if let Some(word) = departed {
-            self.departed.set(owner::generation(word));
-        }
-        departed.is_some()
-    }
-
-    /// Returns the owner word of a peer that has left or died.
-    fn departed(&self) -> Option<u64> {
-        const EVERY: u32 = 64;
-        const READ_THE_CLOCK: u32 = 8;
-        const INTERVAL: Duration = Duration::from_millis(1);
-        let (word, state) = end_lock::closed_state(self.place.header(), self.side.other());
-        if let Some(state) = state {
-            return (state == OwnerState::Left).then_some(word);
-        }
-        if self.dead.get() == Some(word) {
-            return Some(word);
-        }
-        let checks = self.checks.get();
-        self.checks.set(checks.wrapping_add(1));
-        let is_due = checks.is_multiple_of(EVERY) || checks.is_multiple_of(READ_THE_CLOCK) && self.checked_at.get().elapsed() >= INTERVAL;
-        if !is_due {
-            return None;
-        }
-        self.checked_at.set(Instant::now());
-        let (word, state) = end_lock::state(self.place.header(), self.side.other(), self.lock.fd());
-        self.dead.set((state == OwnerState::Died).then_some(word));
-        matches!(state, OwnerState::Died | OwnerState::Left).then_some(word)
-    }
-}
-
 /// An end that also waits without a peer.
 struct Single<'e, E>(&'e mut E);
 
@@ -167,14 +69,6 @@ impl<E: End> End for Single<'_, E> {
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
         after(self.0.wait_words().theirs);
-    }
-}
-
-impl Drop for Ownership {
-    fn drop(&mut self) {
-        // A woken waiter finds the end free; the memory is unmapped last.
-        self.lock.release();
-        self.wake_peer();
     }
 }
 
@@ -420,7 +314,7 @@ macro_rules! peers {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, ownership } = self;
                 drop(end);
-                ownership.lock.release();
+                ownership.release();
                 after(ownership.wait_words().theirs);
             }
         }

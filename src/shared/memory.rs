@@ -11,7 +11,7 @@ use rustix::fs::{self, AtFlags, FallocateFlags, FileType, MemfdFlags, Mode, OFla
 use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, RingMemory};
-use super::{Consumer, MessageFacts, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, end_lock};
+use super::{Consumer, MessageFacts, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, liveness};
 use crate::sys::file::set_length;
 use crate::sys::path::folder_of;
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
@@ -230,13 +230,13 @@ impl Memory {
     /// Returns the state of an end's owner, for an observer.
     #[must_use]
     pub fn state(&self, side: Side) -> OwnerState {
-        end_lock::state(self.ring.header(), side, self.fd.as_fd()).1
+        liveness::owner_state(self.ring.header(), side, self.fd.as_fd()).1
     }
 
     /// Returns the number of an end's owners so far.
     #[must_use]
     pub fn generation(&self, side: Side) -> u64 {
-        end_lock::generation(self.ring.header(), side)
+        liveness::generation(self.ring.header(), side)
     }
 
     /// Returns the consumer's, then the producer's index, unchecked.

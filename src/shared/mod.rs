@@ -41,7 +41,7 @@
 //! ```
 
 mod end;
-mod end_lock;
+mod liveness;
 pub(crate) mod mapping;
 mod memory;
 pub(crate) mod private;
@@ -49,7 +49,7 @@ mod untyped;
 mod view;
 
 pub use end::{Consumer, Producer};
-pub(crate) use end_lock::lock;
+pub(crate) use liveness::lock;
 pub use memory::Memory;
 pub use untyped::{MessageFacts, UntypedConsumer, UntypedProducer};
 pub use view::{Figures, View};

@@ -5,11 +5,11 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use ringmem_layouts::attach::{AttachError, Corrupt};
-use ringmem_layouts::ring::{MAGIC, RingFlags, WaitWords, abi_of};
+use ringmem_layouts::ring::{MAGIC, RingFlags, WaitWords, abi_of, owner};
 
-use super::end::Ownership;
+use super::Side;
+use super::liveness::Ownership;
 use super::mapping::RingMemory;
-use super::{Side, end_lock};
 use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingHeader, RingMessage, Word};
 
@@ -247,14 +247,14 @@ impl Slots {
 }
 
 impl Untyped {
-    /// Opens an end, whose lock the caller holds.
+    /// Opens an end, whose lock the caller holds, as its new owner.
     fn open(place: &RingMemory, side: Side, expected: Option<(MessageFacts, usize)>) -> crate::Result<Self> {
         let (slots, facts) = Slots::find(place, expected)?;
         let header = place.header();
         let (head, tail) = (header.consumer.head.load_acquire(), header.producer.tail.load_acquire());
         used(head, tail, slots.capacity).map_err(AttachError::Corrupt)?;
         let (index, seen) = if side == Side::Producer { (tail, head) } else { (head, tail) };
-        end_lock::open(header, side);
+        owner::open(side.owner(header));
         let end = Self { slots, index, seen, place: place.clone(), side, facts };
         // A predecessor may have died before its wake-up.
         end.wake();
@@ -276,7 +276,7 @@ impl Untyped {
 
 impl Drop for Untyped {
     fn drop(&mut self) {
-        end_lock::close(self.header(), self.side);
+        owner::close(self.side.owner(self.header()));
     }
 }
 

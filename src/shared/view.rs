@@ -11,7 +11,7 @@ use ringmem_layouts::ring::owner;
 
 use super::mapping::{Mapping, RingMemory};
 use super::memory::region_abi;
-use super::{OwnerState, Side, end_lock, private};
+use super::{OwnerState, Side, liveness, private};
 use crate::dump::Indices;
 use crate::{HostWord, RegionHeader, Result, Word};
 
@@ -110,7 +110,7 @@ impl View {
             head = Word::load(&header.consumer.head);
         }
         let owner = |side: Side| {
-            let (word, state) = end_lock::state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
+            let (word, state) = liveness::owner_state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
             (state, owner::generation(word))
         };
         let (producer, consumer) = (owner(Side::Producer), owner(Side::Consumer));

@@ -26,7 +26,7 @@ pub fn open<W: Word>(owner: &W) {
 /// Stores that the single owner has left.
 pub fn close<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
-    // SYNC POINT: end closed. Pairs with is_closed, and in another process with `state` and `closed_state` of the end's lock.
+    // SYNC POINT: end closed. Pairs with is_closed, and in another process with `src/shared/liveness.rs`.
     owner.store_release(generation | CLOSED);
 }
 

@@ -1,4 +1,4 @@
-//! [`EndLock`]: ownership of an end, and whether the other end's owner is alive.
+//! Who owns an end of a shared ring, and how the other end notices that the owner has left or died: [`EndLock`], [`Ownership`].
 //!
 //! An owner holds a lock on one byte of the ring's file, by an open file description of its own: no other description has the lock, and the system releases
 //! it when the last copy of the description is closed, which is when the owner's process ends, however it ends. A forked child has a copy: while it lives
@@ -17,21 +17,38 @@
 //! seem dead. A word that has changed is judged again; after eight changes, each by a new owner, the end counts as alive.
 //!
 //! The state 3, which no owner stores, counts as `OPEN`. A hostile peer can write anything into its word. That only makes this end wait, or find it disconnected.
+//!
+//! # A death
+//!
+//! A consumer dies, for example (a producer's death is the mirror image):
+//!
+//! 1. The system releases its lock. The ring's memory stays as it was: the owner word says `OPEN`, the head is the last one published, so messages that it
+//!    popped without releasing their slots are still in the ring, and if it died asleep, the wait word still counts it.
+//! 2. Nobody is woken. Calls of the producer that do not wait succeed until the ring is full. Calls that have to wait ask
+//!    [`Ownership::is_disconnected`] in each turn of their loop, which makes the system call in some of them; a sleeper wakes every 100 ms for it. They fail
+//!    with `Disconnected`.
+//! 3. A successor takes the lock, clears the count of sleepers, attaches at the published head, and so pops the unreleased messages again. It stores `OPEN`
+//!    with the next generation and wakes the producer, which is connected again: a death is remembered with its owner word.
 
+use std::cell::Cell;
 use std::format;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::AcqRel;
+use std::time::{Duration, Instant};
 
 use ringmem_layouts::ring::WaitWords;
 use ringmem_layouts::ring::owner::{self, CLOSED, FREE, STATE};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::mapping::RingMemory;
 use super::{OwnerState, Side};
+use crate::wait::wake_sleepers;
 use crate::{Error, HostWord, Result, RingHeader, Word};
 
 /// The lock of one end, held until it is dropped or its process ends.
-pub(super) struct EndLock {
+struct EndLock {
     fd: OwnedFd,
     side: Side,
 }
@@ -82,7 +99,7 @@ impl Side {
 }
 
 impl EndLock {
-    pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
+    fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
         // A duplicate descriptor would share the original's locks.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
@@ -94,12 +111,11 @@ impl EndLock {
         }
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Releases the lock before the drop, for example so that a waiter that is woken next finds it free.
-    pub fn release(&self) {
+    fn release(&self) {
         // Closing also releases it, except while a forked child has a copy.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side.byte());
     }
@@ -125,19 +141,17 @@ fn unopened(path: &str, errno: Errno) -> Error {
 
 /// Returns the owner word, and the state that it and the lock show. A system call, unless the end is closed. `file` is not the description that holds the
 /// lock, which the query would ignore.
-pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
+pub(super) fn owner_state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
-    state_by(|| owner.load_acquire(), side, file)
+    owner_state_by(|| owner.load_acquire(), side, file)
 }
 
-/// As [`state`]; `load` loads the owner word.
-pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
+/// As [`owner_state`]; `load` loads the owner word.
+pub(super) fn owner_state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let mut word = load();
     for _ in 0..8 {
-        match word & STATE {
-            FREE => return (word, OwnerState::NotYet),
-            CLOSED => return (word, OwnerState::Left),
-            _ => {}
+        if let Some(state) = state_without_owner(word) {
+            return (word, state);
         }
         // Without an answer, the owner counts as alive.
         match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side.byte()) {
@@ -153,29 +167,17 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
     (word, OwnerState::Alive)
 }
 
-/// Stores that the end has a new owner, who holds the lock.
-pub(super) fn open(header: &RingHeader<HostWord>, side: Side) {
-    owner::open(side.owner(header));
-}
-
-/// Stores that the owner, who still holds the lock, has left.
-pub(super) fn close(header: &RingHeader<HostWord>, side: Side) {
-    owner::close(side.owner(header));
-}
-
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     owner::generation(side.owner(header).load_acquire())
 }
 
-/// Returns the owner word, and the state if it shows one by itself: without a system call; `None` for an end that is open.
-pub(super) fn closed_state(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
-    let word = side.owner(header).load_acquire();
-    let state = match word & STATE {
+/// `None` if the end is open: then the word does not tell whether the owner is alive.
+const fn state_without_owner(word: u64) -> Option<OwnerState> {
+    match word & STATE {
         FREE => Some(OwnerState::NotYet),
         CLOSED => Some(OwnerState::Left),
         _ => None,
-    };
-    (word, state)
+    }
 }
 
 pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
@@ -187,6 +189,116 @@ pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte
     // SAFETY: the borrowed descriptor is open; these commands take such a structure.
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
+}
+
+/// An owner's claim to its end: the lock, the mapping, and what it knows of the other end's owner.
+///
+/// A leave is read from the owner word at each check. A death needs a system call, which would cost more than a push: one check in 64 makes it, and one in 8
+/// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, and a sleeping one,
+/// which checks twice at each of its wake-ups, within four of them.
+///
+/// Dropping it releases the lock, then wakes the peer, then unmaps: a woken successor finds the end free, and the wait word is still mapped.
+pub(super) struct Ownership {
+    pub side: Side,
+    lock: EndLock,
+    place: RingMemory,
+    /// Number of checks of the other end that its word did not decide.
+    checks: Cell<u32>,
+    /// Time of the last system call.
+    checked_at: Cell<Instant>,
+    /// The owner word of a peer that is known to be dead: with this word it stays dead.
+    dead: Cell<Option<u64>>,
+    /// The last generation of the other end that is known to have left or died, before this end came or since; 0 for none.
+    departed_generation: Cell<u64>,
+}
+
+impl Ownership {
+    pub fn new(file: BorrowedFd<'_>, place: &RingMemory, side: Side) -> crate::Result<Self> {
+        let lock = EndLock::take(file, side)?;
+        let ownership = Self {
+            side,
+            lock,
+            place: place.clone(),
+            checks: Cell::new(0),
+            checked_at: Cell::new(Instant::now()),
+            dead: Cell::new(None),
+            departed_generation: Cell::new(0),
+        };
+        // A peer that left before this end came is not one to wait for: only a successor is.
+        let (word, state) = owner_state(ownership.place.header(), side.other(), ownership.lock.fd());
+        if matches!(state, OwnerState::Left | OwnerState::Died) {
+            ownership.departed_generation.set(owner::generation(word));
+        }
+        // A predecessor killed while asleep is still counted.
+        ownership.wait_words().ours.fetch_and(!u64::from(u32::MAX), AcqRel);
+        Ok(ownership)
+    }
+
+    /// Releases the lock before the drop, so that a waiter that is woken next finds the end free.
+    pub fn release(&self) {
+        self.lock.release();
+    }
+
+    pub fn wait_words(&self) -> WaitWords<'_, HostWord> {
+        self.side.wait_words(self.place.header())
+    }
+
+    pub fn wake_peer(&self) {
+        wake_sleepers(self.wait_words().theirs);
+    }
+
+    pub fn peer_state(&self) -> OwnerState {
+        owner_state(self.place.header(), self.side.other(), self.lock.fd()).1
+    }
+
+    pub fn peer_generation(&self) -> u64 {
+        generation(self.place.header(), self.side.other())
+    }
+
+    /// `None` if the last owner has left or died, or none attached.
+    pub fn peer(&self) -> Option<u64> {
+        Some(self.peer_generation()).filter(|generation| *generation != self.departed_generation.get())
+    }
+
+    pub fn is_disconnected(&self) -> bool {
+        let departed = self.departed();
+        if let Some(word) = departed {
+            self.departed_generation.set(owner::generation(word));
+        }
+        departed.is_some()
+    }
+
+    /// Returns the owner word of a peer that has left or died.
+    fn departed(&self) -> Option<u64> {
+        const EVERY: u32 = 64;
+        const READ_THE_CLOCK: u32 = 8;
+        const INTERVAL: Duration = Duration::from_millis(1);
+        let word = self.side.other().owner(self.place.header()).load_acquire();
+        if let Some(state) = state_without_owner(word) {
+            return (state == OwnerState::Left).then_some(word);
+        }
+        if self.dead.get() == Some(word) {
+            return Some(word);
+        }
+        let checks = self.checks.get();
+        self.checks.set(checks.wrapping_add(1));
+        let is_due = checks.is_multiple_of(EVERY) || checks.is_multiple_of(READ_THE_CLOCK) && self.checked_at.get().elapsed() >= INTERVAL;
+        if !is_due {
+            return None;
+        }
+        self.checked_at.set(Instant::now());
+        let (word, state) = owner_state(self.place.header(), self.side.other(), self.lock.fd());
+        self.dead.set((state == OwnerState::Died).then_some(word));
+        matches!(state, OwnerState::Died | OwnerState::Left).then_some(word)
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        // A woken waiter finds the end free; the memory is unmapped last.
+        self.lock.release();
+        self.wake_peer();
+    }
 }
 
 #[cfg(test)]
@@ -208,7 +320,7 @@ mod tests {
         let memory = Memory::create::<u64>(4).expect("a ring");
         let next = Cell::new(0);
         let load = || loads[next.replace(next.get() + 1).min(loads.len() - 1)];
-        state_by(load, Side::Producer, memory.as_fd())
+        owner_state_by(load, Side::Producer, memory.as_fd())
     }
 
     #[test]
