@@ -47,7 +47,7 @@ use super::options::Placement;
 use super::strategy::TransferStrategy;
 use super::transport::{IndexStore, Mapped, Span, Transport};
 use crate::attach::{AttachError, Corrupt};
-use crate::backend::{Address, Backend, StreamId, Ticket, Uses};
+use crate::backend::{Address, Backend, Ticket, Uses};
 use crate::dump::Indices;
 use crate::sys::barrier::{Barrier, Full};
 use crate::{Error, Result, Word};
@@ -273,10 +273,10 @@ impl<E: HostEnd> Transfer<E> {
         if self.in_doubt {
             self.resync()?;
         }
-        if let Some(stream) = self.rings.transport.queue() {
+        if self.rings.transport.is_queued() {
             self.reap()?;
             if !E::TO_DEVICE {
-                self.release(stream)?;
+                self.release()?;
             }
         }
         self.poll(Line::Tail)?;
@@ -349,23 +349,26 @@ impl<E: HostEnd> Transfer<E> {
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         transport.counts.flushes.add(1);
         self.in_doubt = true;
-        let queue = transport.queue();
-        let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
+        let since = flights.front().and_then(|flight| flight.first);
+        let index = IndexStore { word: device.written(E::OURS)?, value: span.end(), since };
+        if let Some(queue) = transport.queue() {
             // SAFETY: by the invariant of the indices, the source's slots are published to the bridge and not yet released, and the target's released to
             // it and not yet published: neither the kernel nor the user's end accesses them. `Rings` keeps both rings until the copies are complete.
-            unsafe { transport.queue_slots(stream, span, from, to) }
+            let copies = unsafe { queue.copy_slots(span, from, to) }?;
+            let left = if E::TO_DEVICE {
+                let index = IndexStore { since: since.or(copies[0]), ..index };
+                // SAFETY: a word of the device ring's header, which `Rings` keeps until the store is complete. Only the bridge writes it.
+                [Some(unsafe { queue.store_index(index) }?), None]
+            } else {
+                copies
+            };
+            self.in_doubt = false;
+            flights.push_back(Flight { first: copies[0], left, end: span.end() });
         } else {
-            let since = flights.front().and_then(|flight| flight.first);
-            let index = IndexStore { word: device.written(E::OURS)?, value: span.end(), since };
-            // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots, and `Rings` keeps both
-            // rings until the copies are complete. Only the bridge writes this index.
-            unsafe { transport.send(span, from, to, index) }
-        }?;
-        self.in_doubt = false;
-        if queue.is_some() {
-            let left = if E::TO_DEVICE { [tickets[1], None] } else { tickets };
-            flights.push_back(Flight { first: tickets[0], left, end: span.end() });
-        } else {
+            // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots. Only the bridge writes the index, and both rings
+            // are live.
+            unsafe { transport.send(span, from, to, index) }?;
+            self.in_doubt = false;
             self.arrived(span.end());
         }
         Ok(())
@@ -416,7 +419,7 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     /// Queues the store of the device ring's head, one at a time. Copies that precede it on the stream have read the slots.
-    fn release(&mut self, stream: StreamId) -> Result<()> {
+    fn release(&mut self) -> Result<()> {
         // Taken first: after a failure or a panic, the index is stored again.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.rings.transport.is_complete(ticket)? {
@@ -427,10 +430,10 @@ impl<E: HostEnd> Transfer<E> {
         }
         let upto = self.end.index();
         if upto != self.released {
-            let word = self.rings.device.written(E::OURS)?;
-            // SAFETY: only the bridge writes this index.
-            self.releasing =
-                Some((unsafe { self.rings.transport.queue_index(stream, IndexStore { word, value: upto, since: None }) }?, upto));
+            let index = IndexStore { word: self.rings.device.written(E::OURS)?, value: upto, since: None };
+            let Some(queue) = self.rings.transport.queue() else { return Ok(()) };
+            // SAFETY: a word of the device ring's header, which `Rings` keeps until the store is complete. Only the bridge writes it.
+            self.releasing = Some((unsafe { queue.store_index(index) }?, upto));
         }
         Ok(())
     }

@@ -223,10 +223,10 @@ impl<T: RingMessage> Receiver<T> {
     /// Once for a ring.
     pub(super) unsafe fn new(ring: &Arc<HostRing>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: as for the producer of a `Sender`.
+            // SAFETY: the ring's memory is formatted, and its `Arc` is kept with the end; the caller promises that it is the only consumer.
             Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base(), ring.layout.size()) }?.announce())
         } else {
-            // SAFETY: as for the producer of a `Sender`.
+            // SAFETY: the caller promises that it is the only consumer; the `Arc` is kept with the end.
             Either::Indexed(unsafe { ring.consumer() }?.announce())
         };
         Ok(Self { end, ring: Arc::clone(ring) })

@@ -21,7 +21,7 @@ use std::time::Instant;
 use super::device_ring::IndexWord;
 use super::metrics::Counts;
 use super::strategy::TransferStrategy;
-use crate::backend::{Address, Backend, Copy, MemoryLocation, StreamId, Ticket};
+use crate::backend::{Address, Backend, Copy, MemoryLocation, Ticket};
 use crate::memory::Pages;
 use crate::stream::Stream;
 use crate::{Error, HostWord, Result, Word};
@@ -38,14 +38,23 @@ pub(super) struct Transport {
     staging: Pages,
     /// Numbers of the last begun and the last completed poll.
     polls: [u64; 2],
-    /// The last queued operation: the rings must outlive it.
-    last: Option<Ticket>,
 }
 
-pub(super) enum Kind {
+enum Kind {
     Mapped(Mapped),
     Blocking,
-    Queued { stream: Stream, pace: Option<Pace>, polling: Option<Ticket> },
+    Queued(Queue),
+}
+
+/// A stream of the transport's own, which executes copies, stores and polls in the order of the calls.
+pub(super) struct Queue {
+    stream: Stream,
+    counts: Arc<Counts>,
+    pace: Option<Pace>,
+    /// The poll in flight.
+    polling: Option<Ticket>,
+    /// The last operation, which the rings must outlive.
+    last: Option<Ticket>,
 }
 
 /// Both rings through host addresses.
@@ -100,7 +109,10 @@ impl Transport {
         mapped: impl FnOnce() -> Result<Option<Mapped>>,
     ) -> Result<Self> {
         let staging = Pages::new(backend, device, MemoryLocation::Pinned, BLOCKING_READ + size_of::<u64>() as u64)?;
-        let queued = |pace| Ok::<_, crate::Error>(Kind::Queued { stream: Stream::new(backend, device)?, pace, polling: None });
+        let queued = |pace| {
+            let stream = Stream::new(backend, device)?;
+            Ok::<_, Error>(Kind::Queued(Queue { stream, counts: Arc::clone(&counts), pace, polling: None, last: None }))
+        };
         let kind = match strategy {
             TransferStrategy::Sync => mapped()?.map_or(Kind::Blocking, Kind::Mapped),
             TransferStrategy::DmaPolling { poll_interval_us } => {
@@ -109,7 +121,7 @@ impl Transport {
             // Shared rings are not moved, and have no transport.
             TransferStrategy::Async | TransferStrategy::Unified | TransferStrategy::Flagged => queued(None)?,
         };
-        Ok(Self { backend: Arc::clone(backend), kind, counts, staging, polls: [0; 2], last: None })
+        Ok(Self { backend: Arc::clone(backend), kind, counts, staging, polls: [0; 2] })
     }
 
     pub const fn mapped(&self) -> Option<Mapped> {
@@ -117,83 +129,38 @@ impl Transport {
     }
 
     pub const fn is_queued(&self) -> bool {
-        matches!(self.kind, Kind::Queued { .. })
+        matches!(self.kind, Kind::Queued(_))
     }
 
-    pub fn queue(&self) -> Option<StreamId> {
-        if let Kind::Queued { stream, .. } = &self.kind { Some(stream.id()) } else { None }
+    pub const fn queue(&mut self) -> Option<&mut Queue> {
+        if let Kind::Queued(queue) = &mut self.kind { Some(queue) } else { None }
     }
 
     /// Resets the interval of polls, because the other direction has moved messages.
     pub const fn hurry(&mut self) {
-        if let Kind::Queued { pace: Some(pace), .. } = &mut self.kind {
+        if let Kind::Queued(Queue { pace: Some(pace), .. }) = &mut self.kind {
             pace.hurry();
         }
     }
 
+    /// Returns the last queued operation: the rings must outlive it.
     pub const fn last(&self) -> Option<Ticket> {
-        self.last
+        if let Kind::Queued(queue) = &self.kind { queue.last } else { None }
     }
 
-    /// Queues the copies of a span; returns their tickets.
+    /// Copies a span, then stores the index, by blocking calls of the backend.
     ///
     /// # Safety
     ///
-    /// The slots are live until the copies are complete; meanwhile no one writes the source or uses the target.
-    pub unsafe fn queue_slots(
-        &mut self,
-        stream: StreamId,
-        span: Span,
-        from: impl Fn(u64) -> Result<Address>,
-        to: impl Fn(u64) -> Result<Address>,
-    ) -> Result<[Option<Ticket>; 2]> {
-        let mut tickets = [None; 2];
-        for ((index, count), ticket) in span.parts().zip(&mut tickets) {
-            let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * span.slot_size };
-            // SAFETY: the caller promises live slots that no one else uses until the copy is complete.
-            *ticket = Some(unsafe { self.backend.copy(&copy, stream) }?);
-            self.last = *ticket;
-            self.counts.copies.add(1);
-            self.counts.bytes.add(copy.bytes);
-        }
-        Ok(tickets)
-    }
-
-    /// Queues the store of an index.
-    ///
-    /// # Safety
-    ///
-    /// The word is of a live header, and only this transport writes it.
-    pub unsafe fn queue_index(&mut self, stream: StreamId, IndexStore { word, value, since }: IndexStore) -> Result<Ticket> {
-        let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
-        // SAFETY: the caller promises a live word, which others only load.
-        let ticket = unsafe { self.backend.publish(word, value, since, stream) }?;
-        self.last = Some(ticket);
-        self.counts.publications.add(1);
-        Ok(ticket)
-    }
-
-    /// Copies a span, then stores the index: queued on a stream, else blocking. Returns the tickets of the first copy and of the store.
-    ///
-    /// # Safety
-    ///
-    /// As [`queue_slots`](Self::queue_slots) and [`queue_index`](Self::queue_index).
+    /// The slots are live, and until this returns no one writes the source or uses the target. The word is of a live header, and only this transport writes
+    /// it.
     pub unsafe fn send(
-        &mut self,
+        &self,
         span: Span,
         from: impl Fn(u64) -> Result<Address>,
         to: impl Fn(u64) -> Result<Address>,
-        index: IndexStore,
-    ) -> Result<[Option<Ticket>; 2]> {
-        if let Some(stream) = self.queue() {
-            // SAFETY: the caller makes the promise of `queue_slots`.
-            let copies = unsafe { self.queue_slots(stream, span, from, to) }?;
-            let index = IndexStore { since: index.since.or(copies[0]), ..index };
-            // SAFETY: the caller makes the promise of `queue_index`.
-            let published = unsafe { self.queue_index(stream, index) }?;
-            return Ok([copies[0], Some(published)]);
-        }
-        let IndexStore { word, value, .. } = index;
+        IndexStore { word, value, .. }: IndexStore,
+    ) -> Result<()> {
         let copy = |(index, count)| Ok::<_, Error>(Copy { to: to(index)?, from: from(index)?, bytes: count * span.slot_size });
         let mut parts = span.parts().map(copy);
         let (first, second) = (parts.next().transpose()?, parts.next().transpose()?);
@@ -210,10 +177,10 @@ impl Transport {
             self.counts.bytes.add(copy.bytes);
         }
         self.counts.publications.add(1);
-        Ok([None; 2])
+        Ok(())
     }
 
-    /// As [`send`](Self::send), but this thread copies, and publishes the span's end.
+    /// As [`send`](Self::send), but this thread copies, and stores the span's end as the index.
     ///
     /// # Safety
     ///
@@ -256,8 +223,8 @@ impl Transport {
             // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
             return Ok(Some(unsafe { theirs.as_ref() }.load_acquire()));
         }
-        if !matches!(self.kind, Kind::Queued { polling: Some(_), .. }) {
-            if let Kind::Queued { pace: Some(pace), .. } = &mut self.kind
+        if !matches!(self.kind, Kind::Queued(Queue { polling: Some(_), .. })) {
+            if let Kind::Queued(Queue { pace: Some(pace), .. }) = &mut self.kind
                 && !pace.begin(Instant::now())
             {
                 return Ok(None);
@@ -268,7 +235,7 @@ impl Transport {
         let polled = self.try_poll(index()?);
         if let Ok(Some(seen)) = polled {
             self.polls[1] = self.polls[0];
-            if let Kind::Queued { pace: Some(pace), .. } = &mut self.kind {
+            if let Kind::Queued(Queue { pace: Some(pace), .. }) = &mut self.kind {
                 pace.polled(seen);
             }
         }
@@ -280,42 +247,29 @@ impl Transport {
             IndexWord::Mapped(_) => return Ok(index.load()),
             IndexWord::Remote(from) => from,
         };
-        let (stream, polling) = match &mut self.kind {
-            Kind::Queued { stream, polling, .. } => (stream.id(), polling.take()),
-            Kind::Mapped(_) | Kind::Blocking => return self.read_now(from).map(Some),
-        };
-        let in_flight = match polling {
+        let Kind::Queued(queue) = &mut self.kind else { return self.read_now(from).map(Some) };
+        let (copy, staged) = to_staging(&self.staging, from, QUEUED_POLL)?;
+        let in_flight = match queue.polling.take() {
             None => {
-                // SAFETY: the kernel's word of a live header and a word of this transport, both accessed as words. `Rings` keeps the header until the
-                // copy is complete; the staging pages list it.
-                let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED_POLL)?.0, stream) }?;
+                // SAFETY: the source is the kernel's word of a live header, the target a word of the staging pages that no other poll uses; both are
+                // accessed as words. `Rings` keeps the header until the copy is complete, and the staging pages list it.
+                let ticket = unsafe { self.backend.copy(&copy, queue.stream.id()) }?;
                 self.staging.used(ticket)?;
-                self.last = Some(ticket);
+                queue.last = Some(ticket);
                 ticket
             }
-            Some(ticket) if self.backend.wait(ticket, Some(Duration::ZERO))? => {
-                return Ok(Some(self.to_staging(from, QUEUED_POLL)?.1.load_acquire()));
-            }
+            Some(ticket) if self.backend.wait(ticket, Some(Duration::ZERO))? => return Ok(Some(staged.load_acquire())),
             Some(ticket) => ticket,
         };
-        if let Kind::Queued { polling, .. } = &mut self.kind {
-            *polling = Some(in_flight);
-        }
+        queue.polling = Some(in_flight);
         Ok(None)
-    }
-
-    fn to_staging(&self, from: Address, offset: u64) -> Result<(Copy, &HostWord)> {
-        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
-        // SAFETY: `QUEUED_POLL` or `BLOCKING_READ`: within the page.
-        let staged = unsafe { staged.add(offset as usize) };
-        // SAFETY: accessed as words, which live as long as the transport.
-        Ok((Copy { to: Address::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
     /// Reads a word by a blocking copy, which does not wait for queued operations.
     pub fn read_now(&self, from: Address) -> Result<u64> {
-        let (copy, staged) = self.to_staging(from, BLOCKING_READ)?;
-        // SAFETY: as for the queued copy; complete at return.
+        let (copy, staged) = to_staging(&self.staging, from, BLOCKING_READ)?;
+        // SAFETY: the source is a word of a live header, the target a word of the staging pages that no queued poll uses; both are accessed as words. The
+        // copy is complete when this call returns.
         unsafe { self.backend.copy_now(&copy) }?;
         Ok(staged.load_acquire())
     }
@@ -331,15 +285,63 @@ impl Transport {
 
     /// Waits until no queued operation uses the rings. Their errors are those that led here.
     pub fn settle(&mut self) {
-        if let Kind::Queued { stream, polling, .. } = &mut self.kind {
-            *polling = None;
-            let _ = stream.synchronize();
+        if let Kind::Queued(queue) = &mut self.kind {
+            queue.polling = None;
+            let _ = queue.stream.synchronize();
         }
     }
 
     pub const fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
+}
+
+impl Queue {
+    /// Queues the copies of a span; returns their tickets.
+    ///
+    /// # Safety
+    ///
+    /// The slots are live until the copies are complete; meanwhile no one writes the source or uses the target.
+    pub unsafe fn copy_slots(
+        &mut self,
+        span: Span,
+        from: impl Fn(u64) -> Result<Address>,
+        to: impl Fn(u64) -> Result<Address>,
+    ) -> Result<[Option<Ticket>; 2]> {
+        let mut tickets = [None; 2];
+        for ((index, count), ticket) in span.parts().zip(&mut tickets) {
+            let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * span.slot_size };
+            // SAFETY: the caller promises live slots that no one else uses until the copy is complete.
+            *ticket = Some(unsafe { self.stream.backend().copy(&copy, self.stream.id()) }?);
+            self.last = *ticket;
+            self.counts.copies.add(1);
+            self.counts.bytes.add(copy.bytes);
+        }
+        Ok(tickets)
+    }
+
+    /// Queues the store of an index.
+    ///
+    /// # Safety
+    ///
+    /// The word is of a live header, and only this transport writes it.
+    pub unsafe fn store_index(&mut self, IndexStore { word, value, since }: IndexStore) -> Result<Ticket> {
+        let stream = self.stream.id();
+        let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
+        // SAFETY: the caller promises a live word, which others only load.
+        let ticket = unsafe { self.stream.backend().publish(word, value, since, stream) }?;
+        self.last = Some(ticket);
+        self.counts.publications.add(1);
+        Ok(ticket)
+    }
+}
+
+fn to_staging(staging: &Pages, from: Address, offset: u64) -> Result<(Copy, &HostWord)> {
+    let Some(staged) = staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
+    // SAFETY: `QUEUED_POLL` or `BLOCKING_READ`: within the page.
+    let staged = unsafe { staged.add(offset as usize) };
+    // SAFETY: a word of the pages, which are borrowed; it is accessed as a word.
+    Ok((Copy { to: Address::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
 }
 
 /// When to poll an index by a copy: at most once per interval, which doubles up to 64 times while the index stands still.
