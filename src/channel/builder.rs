@@ -2,7 +2,7 @@ use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::{Channel, Options};
+use super::{Channel, Options, Shape};
 use crate::backend::Backend;
 use crate::bridge::{Placement, TransferStrategy};
 use crate::kernel::{Persistent, Rings};
@@ -194,10 +194,8 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
             });
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
+        let shape = Shape { groups: is_grouped.then_some(groups), warps, is_raw: false };
         // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings, and the counters of its groups. Managed memory was checked.
-        let mut channel =
-            unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, is_grouped.then_some(groups), warps) }?;
-        channel.is_raw = false;
-        Ok(channel)
+        unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, shape) }
     }
 }

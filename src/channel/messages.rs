@@ -291,6 +291,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// As [`flush`](Self::flush); [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn input_waiting(&mut self) -> Result<usize> {
         self.flush()?;
+        self.untaken()
+    }
+
+    /// As [`input_waiting`](Self::input_waiting), without the flush.
+    pub(crate) fn untaken(&mut self) -> Result<usize> {
         if let Some((untaken, polled)) = self.bridge.untaken() {
             return polled.map(|()| untaken);
         }

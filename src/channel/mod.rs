@@ -97,8 +97,6 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     watchdog: Watchdog,
     timeout: Duration,
     recv_limit: Option<Duration>,
-    /// Its caller promises what the kernel uses.
-    is_raw: bool,
     launch: Relaunch,
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
@@ -113,10 +111,45 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
-    /// Groups, and warps of each.
-    shape: [u32; 2],
+    shape: Shape,
     arguments: Vec<u64>,
     prepared: Launch,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    /// The number of groups of a [grouped](Rings::OfGroups) kernel, whose first argument after the four is the address of [`Groups`]; `None` for another
+    /// kernel, which has one group.
+    groups: Option<u32>,
+    /// The warps of each group; several for a [block](Rings::OfBlock).
+    warps: u32,
+    /// What the kernel uses is promised by the caller of `open_raw`; else by [`Persistent`].
+    is_raw: bool,
+}
+
+impl Shape {
+    const RAW: Self = Self { groups: None, warps: 1, is_raw: true };
+}
+
+impl Relaunch {
+    /// Gives the launch an epoch that no other has, and prepares the control block and the telemetry for it.
+    ///
+    /// # Safety
+    ///
+    /// No kernel runs on these, and until the value returned is dropped nothing else on the host writes to the block.
+    unsafe fn prepare<'a>(&mut self, block: &'a Shared<HostWord>, telemetry: &telemetry::Shared<HostWord>) -> HostSide<'a, HostWord> {
+        static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+        // 0 means "no launch".
+        self.prepared.epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
+        if let Some(epoch) = self.arguments.get_mut(1) {
+            *epoch = u64::from(self.prepared.epoch);
+        }
+        // SAFETY: no kernel writes there, as the caller promises.
+        unsafe { telemetry.reset() };
+        // SAFETY: the caller promises that no kernel runs on the block, and that only the value returned writes the host's line.
+        unsafe { HostSide::prepare(block, &self.prepared) }
+    }
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
@@ -152,24 +185,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
     ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
-        // SAFETY: the caller makes the promises of `open_raw`.
-        unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, None, 1) }
+        // SAFETY: until the kernel has left, even if this fails, the caller promises live memory in the arguments, used as the kernel documents, and, without
+        // concurrent managed access, no host slice of managed memory.
+        unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, Shape::RAW) }
     }
 
-    /// With `groups`, the kernel is [grouped](Rings::OfGroups): its first argument after the four is the address of [`Groups`]. With several `warps`, its group is
-    /// a [block](Rings::OfBlock) of them.
-    ///
     /// # Safety
     ///
     /// As [`open_raw`](Self::open_raw).
-    unsafe fn open_with(
-        backend: &Arc<dyn Backend>,
-        device: u32,
-        module: &Module,
-        options: &Options<'_>,
-        groups: Option<u32>,
-        warps: u32,
-    ) -> Result<Self> {
+    unsafe fn open_with(backend: &Arc<dyn Backend>, device: u32, module: &Module, options: &Options<'_>, shape: Shape) -> Result<Self> {
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
             return Err(Error::Unsupported {
@@ -214,7 +238,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         };
         let mut arguments = std::vec![address + control_at, 0, nanoseconds(options.idle), options.batch];
         let mut shared = None;
-        if groups.is_some() {
+        if shape.groups.is_some() {
             // In device memory, where the groups reserve by read-modify-writes. Each launch begins the counters anew.
             let mut pages = Pages::new(backend, device, MemoryLocation::Device, size_of::<Groups<u64>>() as u64)?;
             pages.copy_from(&[Page { bytes: [0; 4096] }])?;
@@ -222,8 +246,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             shared = Some(pages);
         }
         arguments.extend_from_slice(options.arguments);
-        // SAFETY: no kernel runs on this block; only this channel writes the host's line.
-        let control = unsafe { HostSide::prepare(block, &prepared) };
+        let mut launch = Relaunch { module: module.clone(), kernel: options.kernel.into(), shape, arguments, prepared };
+        // SAFETY: no kernel runs on this new region; only this channel writes the host's line.
+        let control = unsafe { launch.prepare(block, telemetry) };
         let mut channel = Self {
             sender,
             receiver,
@@ -235,14 +260,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
             timeout: options.timeout,
             recv_limit: options.recv_timeout,
-            is_raw: true,
-            launch: Relaunch {
-                module: module.clone(),
-                kernel: options.kernel.into(),
-                shape: [groups.unwrap_or(1), warps],
-                arguments,
-                prepared,
-            },
+            launch,
             kernel: None,
             kept: Vec::new(),
             published: Published::new(options)?,
@@ -251,30 +269,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             region,
             stream: Stream::new(backend, device)?,
         };
-        // SAFETY: the caller makes the promises of `open_raw`, and the kernel of this new channel has not been launched.
+        // SAFETY: until the kernel has left, even if this fails, the caller promises live memory in the arguments, used as the kernel documents, and, without
+        // concurrent managed access, no host slice of managed memory. The channel is new: no kernel runs on its memory, which was prepared above for this
+        // launch.
         unsafe { channel.start() }?;
         Ok(channel)
     }
 
     /// # Safety
     ///
-    /// As [`open_raw`](Self::open_raw); no kernel runs on this channel's memory.
+    /// As [`open_raw`](Self::open_raw); no kernel runs on this channel's memory, which is [prepared](Relaunch::prepare) for one launch.
     unsafe fn start(&mut self) -> Result<()> {
-        static EPOCH: AtomicU32 = AtomicU32::new(0);
-
-        let Relaunch { module, kernel, shape, arguments, prepared } = &mut self.launch;
-        // 0 means "no launch".
-        prepared.epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
-        if let Some(epoch) = arguments.get_mut(1) {
-            *epoch = u64::from(prepared.epoch);
-        }
-        // SAFETY: no kernel runs on this block; only this channel writes the host's line.
-        self.control = unsafe { HostSide::prepare(self.block, prepared) };
-        // SAFETY: no kernel writes there.
-        unsafe { self.telemetry.reset() };
+        let Relaunch { module, kernel, shape, arguments, .. } = &self.launch;
+        let (groups, warps) = (shape.groups.unwrap_or(1), shape.warps);
         // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller promises that other memory
         // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way.
-        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, *shape, true) }?;
+        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, [groups, warps], true) }?;
         let ticket = kernel.ticket();
         // First, so that the drop terminates the kernel if a later step fails.
         self.kernel = Some(kernel);
@@ -297,7 +307,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// [`Busy`](Error::Busy) if it has not ended, or has not returned from its last state within the [`timeout`](Options::timeout);
     /// [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw), or in a forked process; else as [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
-        if self.is_raw {
+        if self.launch.shape.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw (use Channel::restart_raw)" });
         }
         // SAFETY: not raw, so `Builder::open` opened it: `Persistent` promises that the kernel uses only its control block, telemetry and
@@ -323,7 +333,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             return Err(Error::Busy { what: "the kernel has not ended" });
         }
         drop(self.kernel.take());
-        // SAFETY: the caller makes the promises of `open_raw` for the new launch; the old kernel has returned.
+        // SAFETY: the old kernel has returned; only this channel writes the host's line.
+        self.control = unsafe { self.launch.prepare(self.block, self.telemetry) };
+        // SAFETY: until the new launch has left, even if this fails, the caller promises live memory in the arguments, used as the kernel documents, and,
+        // without concurrent managed access, no host slice of managed memory. The old kernel has returned, so none runs on this channel's memory, which was
+        // prepared above for this launch.
         unsafe { self.start() }
     }
 }
