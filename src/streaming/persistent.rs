@@ -115,8 +115,8 @@ impl<D: Dialogue> Persistent<D> {
     /// As [`Channel::open_raw`]; the arguments may name the [streamer's memory](Streamer::address). Of it the kernel uses only chunks that
     /// were requested and not answered, whatever a `dialogue` requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
-        // SAFETY: the caller makes the promises of `Channel::open_raw`, where arguments may name the streamer's memory: it is kept below,
-        // and a chunk is not written before its answer.
+        // SAFETY: until the kernel has left, the caller promises live memory in the arguments, used as the kernel documents, and no host slice of managed
+        // memory without concurrent access. The streamer's memory is kept below; the streamer does not write a requested chunk before its answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
         channel.keep_alive(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
@@ -180,6 +180,9 @@ impl<D: Dialogue> Persistent<D> {
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
+        if waiting == 0 {
+            return Ok(None);
+        }
         match self.channel.try_recv() {
             Ok(answer) => Ok(Some(answer)),
             Err(ReceiveError::Empty) => Ok(None),
@@ -224,7 +227,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
         let (question, outcome) = match self.channel.try_send(question) {
             // If flushes keep failing, the next receive fails.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
-                self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
+                self.high_water[0] = self.high_water[0].max(self.channel.untaken().unwrap_or(0));
                 return Ok(true);
             }
             Err(SendError::Full(question)) => (question, Ok(false)),
