@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
-use ringmem::streaming::Streamer;
+use ringmem::channel::Options;
+use ringmem::streaming::{Source, Streamer};
 use ringmem::{DeviceBytes, Image};
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 
-use crate::selection::Selection;
+use crate::selection::{Selected, Selection};
 use crate::{Failure, Outcome, absurd, number, size};
-use input::Input;
+use input::{Input, Reference};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -97,6 +98,15 @@ impl Arguments {
         let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
         Ok(Shape { chunk, staging, slots })
     }
+
+    fn select(&self, err: &mut dyn Write) -> Result<Selected, Failure> {
+        let host = HostBackend::builder().device_memory(self.device_memory);
+        self.selection.open(host, err).map_err(|error| absurd("--device-memory", error))
+    }
+
+    fn channel<'a>(&self, kernel: &'a str, arguments: &'a [u64]) -> Options<'a> {
+        Options { arguments, input_capacity: self.ring_capacity, output_capacity: self.ring_capacity, ..Options::new(kernel) }
+    }
 }
 
 impl Shape {
@@ -133,35 +143,22 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
-    let mut source = Input::open(&arguments.file)?;
     if let Some(path) = &arguments.out {
-        return copy::run(arguments, path, &mut source, image, out, err);
+        return copy::run(arguments, path, image, out, err);
     }
+    let mut source = Input::open(&arguments.file, HostCount::new())?;
     let shape = arguments.shape(source.length())?;
-    let selected = arguments
-        .selection
-        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
-        .map_err(|error| absurd("--device-memory", error))?;
+    let selected = arguments.select(err)?;
     let mut progress = report::Progress::new(source.length(), arguments);
-    let mut on_host = HostCount::new()?;
-    let mut see = |bytes: &[u8]| on_host.see(bytes);
-    let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &selected.backend, image, &mut progress, out)?;
-    source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
+    let run = count::run(&mut source, arguments, &shape, &selected.backend, image, &mut progress, out)?;
+    source.compare()?;
     progress.finish();
 
-    let (reference, length, reference_time) = on_host.finish();
+    let name = source.name().to_owned();
+    let (reference, length, reference_time) = source.reference.finish();
     let verified = run.answer == reference && run.bytes == length;
-    let report = report::Report {
-        name: source.name(),
-        arguments,
-        columns,
-        selected: &selected,
-        shape: &shape,
-        run: &run,
-        reference_time,
-        verified,
-        length,
-    };
+    let report =
+        report::Report { name: &name, arguments, columns, selected: &selected, shape: &shape, run: &run, reference_time, verified, length };
     report.print(out)?;
     if verified {
         return Ok(());
@@ -182,22 +179,9 @@ struct HostCount {
 }
 
 impl HostCount {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Self {
         let work = Box::new(Work::zeroed());
-        Ok(Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO })
-    }
-
-    fn see(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = &mut u64::slice_as_bytes_mut(&mut self.words)[self.filled..];
-            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
-            room[..now.len()].copy_from_slice(now);
-            self.filled += now.len();
-            bytes = later;
-            if self.filled == size_of_val(self.words.as_slice()) {
-                self.count();
-            }
-        }
+        Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO }
     }
 
     fn count(&mut self) {
@@ -212,6 +196,21 @@ impl HostCount {
     fn finish(mut self) -> (Answer, u64, Duration) {
         self.count();
         (Answer { histogram: self.work.totals, checksum: self.checksum }, self.counted, self.spent)
+    }
+}
+
+impl Reference for HostCount {
+    fn see(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = &mut u64::slice_as_bytes_mut(&mut self.words)[self.filled..];
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == size_of_val(self.words.as_slice()) {
+                self.count();
+            }
+        }
     }
 }
 

@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 use crc32c::crc32c_append;
 use ringmem::Image;
 use ringmem::backend::Backend;
-use ringmem::backend::host::HostBackend;
-use ringmem::channel::Options;
 use ringmem::stream::Module;
-use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
+use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Source, Streamed, Through};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use serde_json::json;
 
-use super::input::{Input, Seen};
+use super::input::{Input, Reference};
 use super::report::{Progress, max_resident_bytes, rate};
 use super::{Arguments, Shape};
 use crate::output::Partial;
 use crate::selection::Selected;
-use crate::{Failure, Outcome, absurd, counted, failed, json_line, nanoseconds, shown, size};
+use crate::{Failure, Outcome, counted, failed, json_line, nanoseconds, shown, size};
 
 struct Transform(Operation);
 
@@ -39,36 +37,25 @@ impl Dialogue for Transform {
     }
 }
 
-pub(super) fn run(
-    arguments: &Arguments,
-    to: &Path,
-    source: &mut Input,
-    image: &Image,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Outcome {
+pub(super) fn run(arguments: &Arguments, to: &Path, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    let mut source = Input::open(&arguments.file, HostChecksum { operation: arguments.transform, sum: 0, bytes: 0 })?;
     if source.is_at(to).map_err(Failure::fact)? {
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }
     let shape = arguments.shape(source.length())?;
-    let selected = arguments
-        .selection
-        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
-        .map_err(|error| absurd("--device-memory", error))?;
+    let selected = arguments.select(err)?;
     let (mut sink, _partial) = Partial::create(to).map_err(Failure::fact)?;
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
-    let mut on_host = HostChecksum { operation: arguments.transform, sum: 0, bytes: 0 };
-    let mut see = |bytes: &[u8]| on_host.see(bytes);
-    let streamed = stream(arguments, &shape, &selected.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
+    let streamed = stream(arguments, &shape, &selected.backend, image, &mut source, &mut sink, &mut progress, out)?;
     let streamed = match streamed {
         Ok(streamed) => streamed,
         Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
         Err(Interrupted { cause, .. }) => return Err(source.failed(cause)),
     };
     let elapsed = begun.elapsed();
-    source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
-    let HostChecksum { sum: expected, bytes: length, .. } = on_host;
+    source.compare()?;
+    let HostChecksum { sum: expected, bytes: length, .. } = source.reference;
     progress.finish();
     let written = streamed.written.unwrap_or_default();
     if (written, streamed.bytes) != (expected, length) {
@@ -92,7 +79,7 @@ fn stream(
     shape: &Shape,
     backend: &Arc<dyn Backend>,
     image: &Image,
-    source: &mut Seen<'_>,
+    source: &mut Input<HostChecksum>,
     sink: &mut FileSink,
     progress: &mut Progress,
     out: &mut dyn Write,
@@ -104,10 +91,7 @@ fn stream(
     };
     let module = Module::load(backend, image, &ringmem_kernels::ABI)?;
     let places = [streamer.address(), streamer.size()];
-    let mut options = Options::new("transform");
-    options.arguments = &places;
-    options.input_capacity = arguments.ring_capacity;
-    options.output_capacity = arguments.ring_capacity;
+    let options = arguments.channel("transform", &places);
     // SAFETY: the arguments are the streamer's memory; the kernel accesses only announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Transform(operation))? };
     let came = progress.watch(&mut streamer, job, &mut stage, out)?;
@@ -123,7 +107,7 @@ struct HostChecksum {
     bytes: u64,
 }
 
-impl HostChecksum {
+impl Reference for HostChecksum {
     fn see(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let Some(operation) = self.operation else {

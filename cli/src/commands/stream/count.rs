@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use ringmem::Image;
 use ringmem::backend::{Backend, DeviceAddress};
-use ringmem::channel::Options;
 use ringmem::memory::{Arena, Buffer, Device};
 use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, Job, Persistent};
 use ringmem_kernels::histogram::{self, Counted, Work};
 
-use super::input::Seen;
+use super::input::Input;
 use super::report::{Progress, Run};
-use super::{Answer, Shape};
+use super::{Answer, Arguments, HostCount, Shape};
 use crate::{Failure, nanoseconds};
 
 struct Count {
@@ -47,9 +46,9 @@ impl Dialogue for Count {
 }
 
 pub(super) fn run(
-    source: &mut Seen<'_>,
+    source: &mut Input<HostCount>,
+    arguments: &Arguments,
     shape: &Shape,
-    ring_capacity: u64,
     backend: &Arc<dyn Backend>,
     image: &Image,
     progress: &mut Progress,
@@ -60,11 +59,8 @@ pub(super) fn run(
     let arena = Arena::new(Device::new(backend, 0), size_of::<Work>(), align_of::<Work>())?;
     let mut work = Buffer::<Work, _>::new(arena.clone(), 1)?;
     work.zero()?;
-    let arguments = [streamer.address(), streamer.size(), arena.device_address().map_or(0, DeviceAddress::get)];
-    let mut options = Options::new("histogram");
-    options.arguments = &arguments;
-    options.input_capacity = ring_capacity;
-    options.output_capacity = ring_capacity;
+    let places = [streamer.address(), streamer.size(), arena.device_address().map_or(0, DeviceAddress::get)];
+    let options = arguments.channel("histogram", &places);
     let count = Count { asked: VecDeque::new(), last: None, round_trips: Vec::new() };
     // SAFETY: the arguments are the kept work and the streamer's memory; the kernel only reads announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
