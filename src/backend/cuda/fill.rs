@@ -1,12 +1,16 @@
-//! A fill with an element of 1, 2, 4 or 8 bytes on CUDA. Larger elements arrive here only if they repeat so many bytes; for others, for example of 16 bytes,
-//! see `src/backend/fill.rs`, whose doublings this file uses too.
+//! Fills on CUDA.
 //!
-//! | memory | pattern | calls |
+//! | element | memory | calls of the driver |
 //! |---|---|---|
-//! | that the host may access | any | none: this thread fills it, or a host function if queued |
-//! | other | repeats every byte | `cuMemsetD8Async` |
-//! | other | repeats every 4 bytes, and the target has whole, aligned words | `cuMemsetD32Async`, if the driver has it |
-//! | other | any other | a copy of 8 bytes (the seed) to the start, then copies on the device, each doubling the written part |
+//! | of 1, 2, 4 or 8 bytes | that the host may access | none: this thread fills it, or a host function if queued |
+//! | that repeats every byte | other | `cuMemsetD8Async` |
+//! | that repeats every 4 bytes, and the target has whole, aligned words | other | `cuMemsetD32Async`, if the driver has it |
+//! | any other of 2, 4 or 8 bytes | other | a copy of 8 bytes (the seed) to the start, then copies on the device, each doubling the written part |
+//! | larger, for example of 16 bytes, that repeats 1, 2, 4 or 8 bytes | any | those of the repeated part, which is the backend's element ([`Fill::repeating`]) |
+//! | any other larger one | any | a copy of the element from the host to the start, then copies within the target, each doubling the written part |
+//!
+//! The last line is not in this file: a backend's [`Fill`] has elements of at most 8 bytes, so `SliceMut::fill` (`src/memory/slice.rs`) and
+//! `Stream::queue_fill` (`src/stream/transfer.rs`) make these copies, on any backend. The doublings are the same as here: `Address::doublings`.
 //!
 //! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
 //! complete. If a call fails after another one, the range is tainted (`write_queued` in `copy.rs`), or the blocking call returns the error with the range partly
