@@ -7,6 +7,23 @@
 //! 3. A barrier: no lane accesses the slots any more.
 //! 4. [`publish`](Rings::publish): every lane advances its copies, and lane 0 makes the answers visible and the input's slots free.
 //!
+//! # A push by the warp
+//!
+//! In SPSC rings ([`Indexed`]), 32 answers get from the lanes to the host like this; a pop is the mirror image, in the same steps.
+//!
+//! | step | lane 0 | every lane | orders |
+//! |---|---|---|---|
+//! | 1 | loads the output's head with acquire | | the host's reads of the freed slots, before all that lane 0 does next |
+//! | 2 | | the head comes by a shuffle; barrier of the warp | the same, before what all lanes do next: acquire and barrier together are cumulative |
+//! | 3 | | lane `l` writes the slots `tail + l`, `tail + l + 32`, ... with plain stores | |
+//! | 4 | | barrier of the warp | all lanes' stores, before what lane 0 does next |
+//! | 5 | `fence.acq_rel.sys`, then stores `tail + count`, relaxed | counts `count` in its own copy | the slots before the tail, for the host, which loads the tail with acquire |
+//!
+//! So a push costs one fence and one store across the bus for all lanes, whatever their number, and a lane that has written its slots waits at step 4 for the
+//! slowest. No lane may write between steps 4 and 5: the fence orders only stores that a barrier has ordered before it.
+//!
+//! # Kinds of rings
+//!
 //! | type | rings | `take` | what publishes the answers |
 //! |---|---|---|---|
 //! | [`Indexed`] | SPSC | lane 0 polls both indices and broadcasts them | lane 0 stores both indices |
