@@ -1,6 +1,12 @@
 //! Failures of driver calls: the N-th call of a symbol does nothing and returns a code, by `ringmem_double_fail` or the variable `RINGMEM_DOUBLE_FAIL`.
 //!
-//! Symbols are the driver's own: `cuMemcpyHtoDAsync_v2`, not the `cuMemcpyAsync` of the runtime API.
+//! Symbols are the driver's own: a copy is `cuMemcpyHtoDAsync_v2` or one of its siblings in `calls/copy.rs`, not the `cuMemcpyAsync` of the runtime API.
+//!
+//! 1. A plan, added here, is a list of numbers and codes in the [`Symbol`].
+//! 2. Each exported function counts its call in `call::enter`. If the plan has the number, `enter` returns the code, and the function's body does not run:
+//!    nothing is checked, queued, allocated or freed, and no result is written.
+//! 3. Such a failure is of that call alone: the context and its queued work go on. What makes all later calls of a context fail, as on a device, is a kernel
+//!    that accesses other memory than its own or traps (`kernel.rs`).
 
 use std::ffi::{CStr, c_char};
 
