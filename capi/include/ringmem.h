@@ -291,7 +291,8 @@ ringmem_status ringmem_stream_wait(const struct ringmem_devices *devices, uint32
 //
 // Any thread.
 //
-// The caller promises: `devices` is null or open. Both places have as many bytes, do not overlap, and are used otherwise only after the copy.
+// The caller promises: `devices` is null or open. Both places have as many bytes, do not overlap, and are used otherwise only after the copy. A source of
+// 8 bytes is in writable memory.
 ringmem_status ringmem_copy(const struct ringmem_devices *devices,
                             uint32_t device,
                             void *to,
@@ -361,7 +362,8 @@ ringmem_status ringmem_pool_close(struct ringmem_pool *pool);
 //
 // Any thread.
 //
-// The caller promises: `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream lives until `ringmem_stream_forget`.
+// The caller promises: `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream is one of those above, and
+// lives until `ringmem_stream_forget`.
 ringmem_status ringmem_pool_allocate(const struct ringmem_pool *pool,
                                      size_t bytes,
                                      void *stream,

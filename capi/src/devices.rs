@@ -222,7 +222,8 @@ pub enum Direction {
 ///
 /// # Safety
 ///
-/// `devices` is null or open. Both places have as many bytes, do not overlap, and are used otherwise only after the copy.
+/// `devices` is null or open. Both places have as many bytes, do not overlap, and are used otherwise only after the copy. A source of
+/// 8 bytes is in writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_copy(
     devices: *const Devices,
@@ -245,7 +246,8 @@ pub unsafe extern "C" fn ringmem_copy(
             2 => (on_device(to), on_device(from)),
             _ => return Err(Failure::new(Status::Invalid, format!("unknown direction {direction}"))),
         };
-        // SAFETY: both have that many bytes, without overlap, and are used otherwise only after the copy: the caller's promise.
+        // SAFETY: the caller promises that both have that many bytes, without overlap, that they are used otherwise only after the copy, and that a source of
+        // one word is writable.
         unsafe { backend.copy(&Copy { to, from, bytes }, stream) }?;
         Ok(())
     })
@@ -285,7 +287,7 @@ type Queued = (Arc<dyn Backend>, StreamId);
 unsafe fn stream_of(devices: *const Devices, device: u32, stream: *mut c_void) -> Result<Queued, Failure> {
     // SAFETY: the devices are null or open, as the caller promises.
     let devices = unsafe { borrowed(devices, "devices") }?;
-    // SAFETY: the caller promises a stream as `Streams::id` demands it.
+    // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
     let id = unsafe { devices.streams.id(device, stream.addr()) }?;
     Ok((devices.streams.backend(), id))
 }

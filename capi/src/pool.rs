@@ -271,14 +271,14 @@ impl Pool {
         }
         let (home, allocated, users) = match &self.source {
             Source::Streams { memory, slab, pools } => {
-                // SAFETY: the caller promises a stream as `Streams::id` demands it.
+                // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
                 let home = unsafe { self.pool_of(stream, memory, *slab, pools) }?;
                 let allocated = home.pool.alloc(layout, None);
                 (Some(home), allocated, Vec::new())
             }
             Source::Shared { memory, .. } => {
                 // Now, so that an invalid handle is this call's error, not that of the free.
-                // SAFETY: the caller promises a stream as `Streams::id` demands it.
+                // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
                 let user = unsafe { self.streams.id(self.device, stream) }?;
                 (None, memory.alloc(layout, None), vec![user])
             }
@@ -306,7 +306,7 @@ impl Pool {
             return Ok(());
         }
         // Before anything changes: an invalid handle changes nothing.
-        // SAFETY: the caller promises a stream as `Streams::id` demands it.
+        // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
         let last = last.map(|last| unsafe { self.streams.id(self.device, last) }).transpose()?;
         let live = {
             let mut shard = self.shard(address);
@@ -354,7 +354,7 @@ impl Pool {
             // SAFETY: a block of that pool, which left the table above, so that it is freed once. `uses` are all streams but the home stream, whose work
             // `HomeMemory` waits for.
             (Some(home), _) => unsafe { home.pool.free(&block, &uses) }?,
-            // SAFETY: as above, and `uses` are all streams.
+            // SAFETY: a block of that memory, which left the table above, so that it is freed once; `uses` are all streams.
             (None, Source::Shared { memory, .. }) => unsafe { memory.free(&block, &uses) }?,
             (None, Source::Streams { .. }) => {}
         }
@@ -370,7 +370,7 @@ impl Pool {
         if !self.process.is_this() {
             return Ok(());
         }
-        // SAFETY: the caller promises a stream as `Streams::id` demands it.
+        // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
         let stream = unsafe { self.streams.id(self.device, stream) }?;
         let mut shard = self.shard(address);
         shard.get_mut(&address).ok_or_else(|| unknown(address))?.note(stream);
@@ -385,7 +385,7 @@ impl Pool {
     /// As [`Streams::id`].
     pub(crate) unsafe fn lend(&self, address: u64, bytes: u64, consumer: Raw) -> Result<Loan, Failure> {
         self.check_process()?;
-        // SAFETY: the caller promises a stream as `Streams::id` demands it.
+        // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
         let consumer = unsafe { self.streams.id(self.device, consumer) }?;
         let others: Vec<StreamId> = {
             let shard = self.shard(address);
@@ -563,7 +563,7 @@ impl Pool {
         slab: Option<u64>,
         pools: &RwLock<StreamPools>,
     ) -> Result<Arc<StreamPool>, Failure> {
-        // SAFETY: the caller promises a stream as `Streams::id` demands it.
+        // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
         let home = unsafe { self.streams.id(self.device, raw) }?;
         if let Some(pool) = pools.read().unwrap_or_else(PoisonError::into_inner).open.get(&home) {
             return Ok(Arc::clone(pool));
@@ -734,7 +734,8 @@ pub unsafe extern "C" fn ringmem_pool_close(pool: *mut PoolHandle) -> Status {
 ///
 /// # Safety
 ///
-/// `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream lives until `ringmem_stream_forget`.
+/// `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream is one of those above, and
+/// lives until `ringmem_stream_forget`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_allocate(
     pool: *const PoolHandle,
@@ -745,7 +746,7 @@ pub unsafe extern "C" fn ringmem_pool_allocate(
     call(|| {
         // SAFETY: `pool` is null or open, and `address` null or valid for the write of a pointer, as the caller promises.
         let (PoolHandle(pool), place) = unsafe { (borrowed(pool, "pool")?, Output::new(address, "address")?) };
-        // SAFETY: the stream lives until it is forgotten, as the caller promises and `Streams::id` demands.
+        // SAFETY: the caller promises a stream of the device's primary context, one of `ringmem_stream_create` or null, which lives until it is forgotten.
         let address = unsafe { pool.allocate(bytes, stream.addr()) }?;
         place.set(core::ptr::with_exposed_provenance_mut(address as usize));
         Ok(())

@@ -220,7 +220,8 @@ fn throw() {
         // SAFETY: the function of that name takes a text, which it copies, and throws. No frame between here and the exported function, which may unwind,
         // has a value to drop.
         let thrower: unsafe extern "C-unwind" fn(*const c_char) = unsafe { core::mem::transmute(thrower) };
-        // SAFETY: as above; the text of this thread.
+        // SAFETY: `thrower` copies the text, which is this thread's and ends with a zero byte, and throws. No frame up to the exported function, which may
+        // unwind, has a value to drop.
         unsafe { thrower(ringmem_last_error()) };
     }
 }

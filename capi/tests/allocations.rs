@@ -20,12 +20,12 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises a layout with bytes, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises a place that `alloc` returned for this layout; `alloc` returns what `System.alloc` does.
         unsafe { System.dealloc(block, layout) };
     }
 }

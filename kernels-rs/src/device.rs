@@ -457,11 +457,13 @@ mod rust_cuda {
         ///
         /// # Safety
         ///
-        /// As [`crate::persistent`].
+        /// As [`crate::persistent`], of one warp per block.
         #[cuda_std::kernel]
         pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
-            // SAFETY: the launcher promises what `persistent` requires of every launch, and launches one warp per block.
+            // SAFETY: the launcher promises that control block, rings and telemetry are live until this returns, accessed by their protocols only, with one
+            // host side and no other kernel. It launches one warp per block, every lane of which calls this once with an equal `launch`. The `Warp` is the
+            // kernel's only one.
             unsafe { persistent(&Device, &Warp::new(), &launch, &mut echo::Handle::<true>) }
         }
 
@@ -469,11 +471,13 @@ mod rust_cuda {
         ///
         /// # Safety
         ///
-        /// As [`crate::histogram::histogram`].
+        /// As [`crate::histogram::histogram`], of one warp per block.
         #[cuda_std::kernel]
         pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
             let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, abi: ABI.hash };
-            // SAFETY: the launcher promises what `histogram` requires of every launch, and launches one warp per block.
+            // SAFETY: the launcher promises that control block, rings and telemetry are live until this returns, accessed by their protocols only, with one
+            // host side and no other kernel. Data and work are live, too; nothing else accesses the zeroed work, or writes a chunk between its message and its
+            // answer. It launches one warp per block, every lane of which calls this once with an equal `launch`. The `Warp` is the kernel's only one.
             unsafe { histogram::histogram(&Device, &Warp::new(), &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
         }
     }

@@ -40,6 +40,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
 /// As [`persistent_paired`].
 #[inline(always)]
 pub unsafe fn echo_paired<M: Pairs, L: WarpLanes>(machine: &M, lanes: &L, launch: &Launch) {
-    // SAFETY: the caller makes the promises of `persistent_paired` for this launch, which is passed on unchanged.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, paired rings and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel.
     unsafe { persistent_paired(machine, lanes, launch, &mut Handle::<true>) }
 }

@@ -219,7 +219,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and work are live until this returns; nothing else accesses the zeroed work, or writes a chunk between its
+/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and work are live until this returns; nothing else accesses the zeroed work, or writes a chunk between its
 /// message and its answer.
 #[inline(always)]
 pub unsafe fn histogram<M: Machine, L: Lanes>(
@@ -232,12 +232,14 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
 ) {
     let (Some(data), Some(work)) = (machine.at(data.address(), length, 8), machine.at(work.address(), size_of::<Work>() as u64, 128))
     else {
-        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
+        // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+        // returns, accessed by their protocols only, with one host side and no other kernel.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
     let mut handle = Handle { data, length, work: work.cast(), bytes: 0, checksum: 0 };
-    // SAFETY: the caller promises what `persistent` requires of the launch; `handle` relies only on its further promises, for data and
-    // work.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+    // returns, accessed by their protocols only, with one host side and no other kernel. Data and work are live, too; nothing else accesses the zeroed work, or
+    // writes a chunk between its message and its answer.
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 

@@ -130,7 +130,8 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
 /// As [`persistent`].
 #[inline(always)]
 pub unsafe fn persistent_flagged<M: Machine, L: WarpLanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
-    // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `serve` requires no more.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, flagged rings and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel.
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, (), handler) }
 }
 
@@ -149,7 +150,9 @@ pub unsafe fn persistent_grouped<M: Machine<Word: Counter>, L: Lanes, H: Handler
     shared: u64,
     handler: &mut H,
 ) {
-    // SAFETY: the caller makes the promises of `persistent` for the groups of this launch together, and that only they use `shared`; `Grouped` requires that.
+    // SAFETY: the caller promises that every lane of all groups of this launch calls this once, at the same time, with equal arguments. Control block, rings
+    // and telemetry are live until this returns, accessed by their protocols only, with one host side and no other kernel. Only these groups access `shared`,
+    // which is live, and zeroed or of an earlier epoch's launch that has returned.
     unsafe { serve::<M, L, H, Grouped<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
 }
 
@@ -165,7 +168,8 @@ pub unsafe fn persistent_paired<M: Pairs, L: WarpLanes, T: RingMessage, H: Handl
     launch: &Launch,
     handler: &mut H,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, for paired rings; `serve` requires no more.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, paired rings and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel.
     unsafe { serve::<M, L, H, Paired<'_, T, M>>(machine, lanes, launch, (), handler) }
 }
 

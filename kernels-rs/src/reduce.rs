@@ -281,7 +281,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. Data and rows are live until this returns; nothing else uses the rows, or writes a chunk between its message and its
+/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and rows are live until this returns; nothing else uses the rows, or writes a chunk between its message and its
 /// answer.
 #[inline(always)]
 pub unsafe fn reduce<M: Machine, L: Lanes>(
@@ -294,11 +294,13 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
 ) {
     let (Some(data), Some(rows)) = (machine.at(data.address(), length, 8), machine.at(rows.address(), size_of::<Rows>() as u64, 128))
     else {
-        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
+        // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+        // returns, accessed by their protocols only, with one host side and no other kernel.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
-    // SAFETY: the caller promises what `persistent` requires of the launch; the handler relies only on its further promises, for data and
-    // rows.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+    // returns, accessed by their protocols only, with one host side and no other kernel. Data and rows are live, too; nothing else uses the rows, or writes a
+    // chunk between its message and its answer.
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
 }
 

@@ -166,14 +166,17 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]. The data is live until this returns. Nothing else accesses a chunk between its message and its answer, and chunks
+/// As [`persistent`]; `data` and `length` are equal on all lanes. The data is live until this returns. Nothing else accesses a chunk between its message and its answer, and chunks
 /// that await answers do not overlap.
 #[inline(always)]
 pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
     let Some(data) = machine.at(data.address(), length, 16) else {
-        // SAFETY: the caller promises what `persistent` requires of the launch, and `refuse` requires the same.
+        // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+        // returns, accessed by their protocols only, with one host side and no other kernel.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };
-    // SAFETY: the caller promises what `persistent` requires of the launch; the handler relies only on its further promise, for the data.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+    // returns, accessed by their protocols only, with one host side and no other kernel. The data is live, too; nothing else accesses a chunk between its
+    // message and its answer, and chunks that await answers do not overlap.
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length }) }
 }

@@ -306,7 +306,8 @@ numbers! {
     f32 => "f32", f64 => "f64",
 }
 
-// SAFETY: as its elements, which are adjacent.
+// SAFETY: the elements are adjacent and fill the array. Any bytes are valid for each, and `T::DESCRIPTOR`, which this one evaluates, does not evaluate unless
+// every byte of an element belongs to a number.
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "array",

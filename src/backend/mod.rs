@@ -131,8 +131,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Both have `bytes` bytes, without overlap. Meanwhile no one else writes the source or accesses the target. A source of one word is
-    /// writable.
+    /// Both have `bytes` bytes, without overlap. Meanwhile no one else writes the source or accesses the target, except one aligned 8-byte word as a word. A
+    /// source of one word is writable.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
     /// Fills like [`copy_now`](Self::copy_now).
@@ -153,7 +153,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes a stream after its queued operations, without waiting for kernels.
     fn close_stream(&self, stream: StreamId);
 
-    /// Queues a copy, which reads the source at execution.
+    /// Queues a copy, which reads the source at execution. One aligned 8-byte word is copied as [`copy_now`](Self::copy_now) copies it.
     ///
     /// # Errors
     ///
@@ -197,10 +197,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As those two.
     unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Address, value: u64) -> Result<()> {
         for copy in copies {
-            // SAFETY: the caller makes the promises of `copy_now` for each of the copies.
+            // SAFETY: the caller promises for each copy that both ends have all bytes, without overlap, that nothing else writes the source or accesses the
+            // target until this returns, except one aligned word as a word, and that a source of one word is writable.
             unsafe { self.copy_now(copy) }?;
         }
-        // SAFETY: the caller makes the promise of `publish_now` for the word.
+        // SAFETY: the caller promises that the word has 8 bytes, which others access only as a word until this returns.
         unsafe { self.publish_now(word, value) }
     }
 

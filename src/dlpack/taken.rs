@@ -71,7 +71,7 @@ impl<T: Element> Taken<T> {
         if got.major != DlPackVersion::OURS.major {
             return Err(TensorError::Version { got });
         }
-        // SAFETY: initialised with this major version: the caller's first promise.
+        // SAFETY: the caller promises a live tensor, whose fields are initialised, because it has this major version.
         let DlManagedTensorVersioned { flags, dl_tensor, .. } = unsafe { tensor.read() };
         let DlTensor { data, device, dtype, byte_offset, .. } = dl_tensor;
         if dtype != T::DATA_TYPE {
@@ -80,7 +80,8 @@ impl<T: Element> Taken<T> {
         if !is_on_the_host(device) && device.device_type != DlDevice::CUDA {
             return Err(TensorError::Device { call: "from_raw", got: device });
         }
-        // SAFETY: the caller's first promise for sizes and strides.
+        // SAFETY: the caller promises that `shape`, and `strides` unless null, are valid for reads of `ndim` numbers if `ndim` is from 1 to 64. The fields are
+        // initialised, as the read above requires.
         let extents = unsafe { extents_of(&dl_tensor) }?;
         let layout = usize::try_from(extents.elements()).ok().and_then(|len| layout::<T>(len).ok());
         let size = extents.sizes().first().map_or(1, |size| size.unsigned_abs());

@@ -16,9 +16,9 @@ pub(crate) struct Compact {
     pub facts: u64,
 }
 
-// SAFETY: as for `Block`.
+// SAFETY: no method dereferences an address; its owner decides about accesses.
 unsafe impl Send for Compact {}
-// SAFETY: as for `Block`.
+// SAFETY: no method dereferences an address; its owner decides about accesses.
 unsafe impl Sync for Compact {}
 
 const LOCATION: u32 = 32;

@@ -157,7 +157,8 @@ unsafe impl<M: Memory> Memory for Limited<M> {
 
     unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
         let moving = Moving { budget: &self.shared.budget, bytes: block.layout.size() as u64, block };
-        // SAFETY: the caller promises it: the block is the upstream memory's, unchanged.
+        // SAFETY: the caller promises that nothing uses the block, now or later at its old address, except uses that the upstream memory knows and waits for.
+        // The block is the upstream memory's, unchanged.
         unsafe { self.shared.memory.remap(moving.block, offset) }
     }
 }

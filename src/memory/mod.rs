@@ -281,7 +281,8 @@ macro_rules! forwards {
                 (**self).map(range, offset, bytes)
             }
             unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
-                // SAFETY: the caller promises what the pointer's target, the same memory, requires.
+                // SAFETY: the caller promises that nothing uses the block, now or later at its old address, except uses that the pointer's target, this memory,
+                // knows and waits for.
                 unsafe { (**self).remap(block, offset) }
             }
         }

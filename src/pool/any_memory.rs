@@ -48,7 +48,8 @@ macro_rules! each {
     };
 }
 
-// SAFETY: the selected memory promises it.
+// SAFETY: blocks are the selected memory's, unchanged: of its backend, with the requested size and alignment, without overlap, and with the addresses and
+// initialised bytes that their location requires.
 unsafe impl Memory for AnyMemory {
     type Visibility = AtRunTime;
 

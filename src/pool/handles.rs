@@ -92,7 +92,7 @@ mod tests {
         }
 
         fn goes(&self) {
-            // SAFETY: as above.
+            // SAFETY: the property under test: no thread drops the pool while another uses it.
             self.is_there.with_mut(|is_there| unsafe { *is_there = false });
             assert!(!self.has_gone.swap(true, Ordering::Relaxed), "it goes twice");
         }

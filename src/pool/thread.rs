@@ -215,7 +215,7 @@ mod tests {
             self.memory.alloc(layout, on)
         }
         unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-            // SAFETY: the device allocated the block; the caller keeps the rest of its promises.
+            // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
             unsafe { self.memory.free(block, uses) }
         }
         of_upstream!(memory);

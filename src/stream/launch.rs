@@ -56,13 +56,14 @@ impl Stream {
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
     ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
-        // SAFETY: the caller makes the promises of `launch`, which `queue_launch` requires.
+        // SAFETY: until the kernel has ended, the caller promises its arguments, live memory for all its accesses, other accesses only by its protocol, and,
+        // without concurrent managed access, no borrowed host slice of managed memory.
         unsafe { self.queue_launch(module, name, arguments, [1, 1], false) }
     }
 
     /// # Safety
     ///
-    /// As [`launch`](Self::launch).
+    /// As [`launch`](Self::launch); the kernel is written for so many groups, and for as many warps in each.
     pub(crate) unsafe fn queue_launch(
         &self,
         module: &Module,
@@ -73,7 +74,8 @@ impl Stream {
     ) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
         let launch = Launch { module: module.id(), name, arguments, groups, warps, stays, operands: &[], elements: None };
-        // SAFETY: the caller makes the promises of `Stream::launch`, which the backend requires until the kernel has ended.
+        // SAFETY: until the kernel has ended, the caller promises its arguments, live memory for all its accesses, other accesses only by its protocol, and,
+        // without concurrent managed access, no borrowed host slice of managed memory. The kernel is written for so many groups and warps.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         event!(debug, stream = ticket.stream.get(), kernel = name, groups, warps, stays, "launch queued");
         Ok(Pending::new((), Some(ticket), self.clone()))
@@ -119,9 +121,11 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch): a pointer may be stale.
+    /// As [`launch`](Self::launch): a pointer may be stale. The kernel is written for `groups` blocks: two blocks of a kernel that was written for one would
+    /// be two producers of a ring with one, for example.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
-        // SAFETY: the caller makes the promises of `launch`; the types have checked the arguments, but not that a pointer is live.
+        // SAFETY: the types have checked the arguments. Until the kernel has ended, the caller promises live memory for all its accesses, other accesses only
+        // by its protocol, and, without concurrent managed access, no borrowed host slice of managed memory. The kernel is written for so many groups.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), [groups, 1], A::STAYS) }
     }
 

@@ -199,7 +199,7 @@ unsafe impl Memory for Panics {
         self.0.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the host memory's, unchanged.
         unsafe { self.0.free(block, uses) }?;
         panic!("a memory that a test asked for");
     }

@@ -108,7 +108,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
 ///
 /// As [`persistent`].
 unsafe fn serve_offset<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, offset: u64) {
-    // SAFETY: the caller makes the promises of `persistent`, which are passed on with an own handler.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+    // returns, accessed by their protocols only, with one host side and no other kernel.
     unsafe { persistent(machine, lanes, launch, &mut Offset(offset)) }
 }
 

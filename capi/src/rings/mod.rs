@@ -248,7 +248,7 @@ unsafe fn state_of(ring: *const Ring, side: Side, state: *mut OwnerState, genera
     call(|| {
         // SAFETY: the caller promises a ring that is open, and places that are valid for writes, unless they are null.
         let (ring, state) = unsafe { (borrowed(ring, "ring")?, Output::new(state, "state")?) };
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `generation` is null or valid for writes.
         let generation = unsafe { Output::new(generation, "generation")? };
         state.set(ring.memory.state(side).into());
         generation.set(ring.memory.generation(side));

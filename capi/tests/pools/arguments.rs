@@ -120,7 +120,7 @@ fn structures_of_other_versions_are_read_as_far_as_they_go() {
     succeeds(unsafe { ringmem_pool_read_statistics(pool.0, &raw mut statistics) });
     assert_eq!((statistics.size, statistics.live, statistics.live_bytes), (16, 0, 7), "the rest is not written");
     statistics.size = 3;
-    // SAFETY: as above.
+    // SAFETY: an open pool, and a structure of at least that size.
     fails(unsafe { ringmem_pool_read_statistics(pool.0, &raw mut statistics) }, Status::Invalid, "`statistics.size` is 3");
 }
 

@@ -26,7 +26,7 @@ fn malloc(bytes: usize, device: i32, stream: Address) -> Address {
 }
 
 fn free(address: Address, bytes: usize, device: i32, stream: Address) {
-    // SAFETY: as `malloc`; the tests queue no work.
+    // SAFETY: the stream is null, or lives until the process ends; the tests queue no work.
     unsafe { ringmem_torch_free(address, bytes as isize, device, stream) };
 }
 

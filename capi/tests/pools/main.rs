@@ -77,7 +77,7 @@ impl Opened {
 
     /// Queues a copy within the device.
     fn copy(&self, to: Address, from: Address, bytes: usize, stream: Address) {
-        // SAFETY: as `fill`.
+        // SAFETY: open devices; the tests use memory that is live, or whose owner orders the streams.
         succeeds(unsafe { ringmem_copy(self.0, 0, to, from, bytes as u64, Direction::OnDevice as i32, stream) });
     }
 
@@ -164,9 +164,9 @@ impl Drop for Opening {
 
 // SAFETY: each function may be called from any thread.
 unsafe impl Sync for Opening {}
-// SAFETY: as above.
+// SAFETY: each function may be called from any thread.
 unsafe impl Send for Opening {}
-// SAFETY: as above.
+// SAFETY: each function may be called from any thread.
 unsafe impl Sync for Opened {}
 
 /// Runs a test in a process of its own, on the driver double. What the library keeps until the process ends is not a leak.

@@ -381,7 +381,7 @@ alone! {
         pool.free(x, a);
         assert_ne!(pool.allocate(MIB, a), x, "it is still recorded");
         double.hold(Step::Copy, 0);
-        // SAFETY: as above.
+        // SAFETY: open devices, and a stream that no other call uses.
         succeeds(unsafe { ringmem_stream_forget(devices.0, 0, theirs) });
         caller.destroy(theirs);
         std::mem::forget(pool);

@@ -102,7 +102,8 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, Opti
             // Messages without an answer leave their slots.
             while batch.may_initiate() && sent < batch.room() {
                 let Some(message) = (self.step)(&mut self.state, None) else { break };
-                // SAFETY: below the room. For the rest, as above.
+                // SAFETY: below the room. Only lane 0 writes, of which `Lanes` has one, and the caller promises that no other handler answers this batch before
+                // a barrier.
                 unsafe { batch.write(sent, message) };
                 sent += 1;
             }

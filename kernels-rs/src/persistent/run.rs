@@ -26,7 +26,8 @@ impl<M: Machine, L: Lanes> Kind<M, L> for IndexedRings {
 
     #[inline(always)]
     unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
-        // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
+        // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+        // returns, accessed by their protocols only, with one host side and no other kernel.
         unsafe { persistent(machine, lanes, launch, handler) }
     }
 }
@@ -39,7 +40,8 @@ impl<M: Machine, L: WarpLanes> Kind<M, L> for FlaggedRings {
 
     #[inline(always)]
     unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, (): (), handler: &mut H) {
-        // SAFETY: the caller makes the promises of `persistent`, for flagged rings; `persistent_flagged` requires no more.
+        // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, flagged rings and telemetry are live
+        // until this returns, accessed by their protocols only, with one host side and no other kernel.
         unsafe { persistent_flagged(machine, lanes, launch, handler) }
     }
 }
@@ -52,7 +54,9 @@ impl<M: Machine<Word: Counter>, L: Lanes> Kind<M, L> for GroupedRings {
 
     #[inline(always)]
     unsafe fn run<H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, shared: DevicePointer<Groups<u64>>, handler: &mut H) {
-        // SAFETY: the caller makes the promises of `persistent_grouped`, which are passed on unchanged.
+        // SAFETY: the caller promises that every lane of all groups of this launch calls this once, at the same time, with equal arguments. Control block,
+        // rings and telemetry are live until this returns, accessed by their protocols only, with one host side and no other kernel. Only these groups access
+        // `shared`, which is live, and zeroed or of an earlier epoch's launch that has returned.
         unsafe { persistent_grouped(machine, lanes, launch, shared.address(), handler) }
     }
 }
@@ -68,7 +72,9 @@ pub unsafe fn each<K: Kind<M, L>, M: Machine, L: Lanes, I: RingMessage, O: RingM
     argument: K::Argument,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
+    // SAFETY: the caller promises that every lane calls this once with equal arguments, and that control block, rings of this kind and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel. For a `grouped fn`, all groups call it at the same time; only
+    // they access `argument`, which is live, and zeroed or of an earlier epoch's launch that has returned.
     unsafe { K::run(machine, lanes, launch, argument, &mut Each::new(step)) }
 }
 
@@ -83,7 +89,9 @@ pub unsafe fn fold<K: Kind<M, L>, M: Machine, L: Lanes, S: Default, I: RingMessa
     argument: K::Argument,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
+    // SAFETY: the caller promises that every lane calls this once with equal arguments, and that control block, rings of this kind and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel. For a `grouped fn`, all groups call it at the same time; only
+    // they access `argument`, which is live, and zeroed or of an earlier epoch's launch that has returned.
     unsafe { K::run(machine, lanes, launch, argument, &mut Fold::new(step)) }
 }
 
@@ -97,7 +105,8 @@ pub unsafe fn actor<M: Machine, L: Lanes, S: Default, I: RingMessage, O: RingMes
     launch: &Launch,
     step: F,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, which are passed on unchanged.
+    // SAFETY: the caller promises that every lane calls this once with an equal `launch`, and that control block, rings and telemetry are live until this
+    // returns, accessed by their protocols only, with one host side and no other kernel.
     unsafe { persistent(machine, lanes, launch, &mut Actor::new(step)) }
 }
 
@@ -112,6 +121,8 @@ pub unsafe fn typed<K: Kind<M, L>, M: Machine, L: Lanes, I: RingMessage, O: Ring
     argument: K::Argument,
     handler: H,
 ) {
-    // SAFETY: the caller makes the promises of `persistent`, for rings of this kind; `Kind::run` requires the same.
+    // SAFETY: the caller promises that every lane calls this once with equal arguments, and that control block, rings of this kind and telemetry are live until
+    // this returns, accessed by their protocols only, with one host side and no other kernel. For a `grouped fn`, all groups call it at the same time; only
+    // they access `argument`, which is live, and zeroed or of an earlier epoch's launch that has returned.
     unsafe { K::run(machine, lanes, launch, argument, &mut Typed::new(handler)) }
 }

@@ -36,7 +36,7 @@ fn a_handler_abi_replaces_the_default_abi() {
             &mut rig,
             &Device::new([memory.range()]),
             |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-                // SAFETY: as `handled`.
+                // SAFETY: the rig outlives it and is the only peer.
                 unsafe { persistent(machine, lanes, &Launch { abi: !ABI.hash, ..*launch }, &mut Foreign) }
             },
             |rig| {

@@ -90,7 +90,9 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ) -> Result<Self, AttachError> {
         // SAFETY: the caller promises `capacity` valid slots for `'a`, a power of two that fits `usize`.
         K::verify(own, &unsafe { Slots::new(slots, capacity) })?;
-        // SAFETY: the caller makes the promises of `over`, which are passed on unchanged.
+        // SAFETY: for `'a`, the caller promises valid headers, the ring's capacity, a power of two that fits `usize`, and as many valid slots, of which
+        // published ones are initialised. Only this consumer and the ring's producers access them; an MPSC ring has one header, and its ends are in one
+        // coherence domain.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 

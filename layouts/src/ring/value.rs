@@ -33,7 +33,7 @@ unsafe fn copy_words<T>(from: *const T, to: *mut T) {
 #[inline(always)]
 pub(super) unsafe fn read<T>(place: *const T) -> T {
     if const { !is_words::<T>() } {
-        // SAFETY: the caller promises what `ptr::read` requires of `place`.
+        // SAFETY: the caller promises that `place` is aligned, valid for reads, and an initialised `T`.
         return unsafe { place.read() };
     }
     let mut value = MaybeUninit::uninit();
@@ -53,7 +53,7 @@ pub(super) unsafe fn read<T>(place: *const T) -> T {
 #[inline(always)]
 pub(super) unsafe fn write<T>(place: *mut T, value: T) {
     if const { !is_words::<T>() } {
-        // SAFETY: the caller promises what `ptr::write` requires of `place`.
+        // SAFETY: the caller promises that `place` is aligned and valid for writes.
         return unsafe { place.write(value) };
     }
     let value = ManuallyDrop::new(value);

@@ -30,7 +30,7 @@ impl<const WEAK: u8> Watched<WEAK> {
     }
 }
 
-// SAFETY: as `LoomWord`.
+// SAFETY: each method is one access of the inner `LoomWord`. Some are weakened on purpose; loom refuses a racy access before it happens.
 unsafe impl<const WEAK: u8> Word for Watched<WEAK> {
     fn new(value: u64) -> Self {
         Self { word: LoomWord::new(value), in_slot: false, looks: AtomicU32::new(0) }

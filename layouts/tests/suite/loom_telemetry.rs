@@ -11,7 +11,7 @@ use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 /// Yields after an odd sequence: loom would explore 128 reads of the same half.
 struct Patient<const WEAK: u8>(LoomWord<WEAK>);
 
-// SAFETY: as `LoomWord`.
+// SAFETY: each method is one access of the inner `LoomWord`. Some are weakened on purpose; loom refuses a racy access before it happens.
 unsafe impl<const WEAK: u8> Word for Patient<WEAK> {
     fn new(value: u64) -> Self {
         Self(LoomWord::new(value))

@@ -216,12 +216,13 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the contract is the same: that of `copy_now`, until the copy is executed.
+        // SAFETY: the contract is the same: both ends have all bytes, without overlap, nothing else writes the source or accesses the target until the copy is
+        // executed, and a source of one word is writable.
         unsafe { self.inner.copy_queued(copy, on) }
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the contract is the same: that of `fill_now`, until the fill is executed.
+        // SAFETY: the contract is the same: the target has all elements, exclusively until the fill is executed.
         unsafe { self.inner.fill_queued(fill, on) }
     }
 
@@ -231,12 +232,15 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Address, value: u64) -> Result<()> {
-        // SAFETY: the contract is the same: that of `copy_now` for each copy, and of `publish_now` for the word.
+        // SAFETY: the contract is the same. For each copy, both ends have all bytes, without overlap, nothing else writes the source or accesses the target
+        // until this returns, except one aligned word as a word, and a source of one word is writable. The word has 8 bytes, which others access only as a word
+        // until then.
         unsafe { self.inner.copy_and_publish_now(copies, word, value) }
     }
 
     unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the contract is the same: that of `publish_now`, until the store is executed, and `since` is of this stream.
+        // SAFETY: the contract is the same: the word has 8 bytes, which others access only as a word until the store is executed, and `since` is of this
+        // stream.
         unsafe { self.inner.publish_queued(word, value, since.number, on) }
     }
 

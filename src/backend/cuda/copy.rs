@@ -435,15 +435,18 @@ impl Inner {
         let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_ordered));
         let Some(home) = in_order else {
             for copy in copies {
-                // SAFETY: the caller promises for each copy what `copy_now` requires.
+                // SAFETY: the caller promises for each copy that both ends have all bytes, without overlap, that nothing else writes the source or accesses the
+                // target until this returns, except one aligned word as a word, and that a source of one word is writable.
                 unsafe { self.copy_now(copy) }?;
             }
-            // SAFETY: the caller promises for the word what `publish_now` requires.
+            // SAFETY: the caller promises that the word has 8 bytes, which others access only as a word until this returns.
             return unsafe { self.publish_now(word, value) };
         };
         home.run_and_wait(|internal| {
             for (ends, bytes) in ends.iter().flatten() {
-                // SAFETY: as `copy_now` requires it of each copy, until this returns: the caller's promise. `run_and_wait` returns when the copies are complete.
+                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory. No copy is of one word here; for
+                // others the caller also promises no overlap, and that nothing else writes the source or accesses the target until this returns. `run_and_wait`
+                // returns when the copies are complete.
                 unsafe { self.call_driver(ends, *bytes as usize, home, internal.stream()) }?;
             }
             // SAFETY: `find_word` found the word in a live range, and checked its alignment. It is memory of `home`.

@@ -81,7 +81,7 @@ impl HostBackend {
         let outcome = unsafe { self.move_part(block, offset) };
         if let Err(Error::Busy { .. }) = outcome {
             self.inner.deferred.catch_up(&self.inner);
-            // SAFETY: as above.
+            // SAFETY: the caller promises that nothing uses the block.
             return unsafe { self.move_part(block, offset) };
         }
         outcome

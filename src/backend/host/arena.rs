@@ -223,7 +223,7 @@ impl Arena {
     /// As [`overwrite`](Self::overwrite).
     pub unsafe fn poison(&self, offset: u64, bytes: u64) {
         if self.poisons {
-            // SAFETY: the caller promises what `overwrite` requires.
+            // SAFETY: the caller promises that the bytes are within the capacity, and exclusive.
             unsafe { self.overwrite(offset, bytes, POISON) };
         }
     }

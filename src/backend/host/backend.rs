@@ -86,12 +86,13 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the caller makes the promises of `copy_now`, which `Inner::copy` requires; the copy is complete before this returns.
+        // SAFETY: the caller promises that both ends have all bytes, without overlap, that nothing else writes the source or accesses the target until this
+        // returns, except one aligned word as a word, and that a source of one word is writable. The copy is complete by then.
         self.at_once(|| Facts::copy(copy, None), copy.bytes, || unsafe { self.inner.copy(copy, None, None) })
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: the caller makes the promises of `fill_now`, which `Inner::fill` requires; the fill is complete before this returns.
+        // SAFETY: the caller promises that the place has all elements, exclusively until this returns. The fill is complete by then.
         self.at_once(|| Facts::fill(fill, None), fill.bytes(), || unsafe { self.inner.fill(fill, None, None) })
     }
 
@@ -134,8 +135,7 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
-        // SAFETY: the caller makes the promises of `publish_now`, which `Inner::publish` requires; the store is complete before this
-        // returns.
+        // SAFETY: the caller promises that the word has 8 bytes, which others access only as a word until this returns. The store is complete by then.
         self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.inner.publish(word, value, None) })
     }
 

@@ -127,11 +127,14 @@ impl Operation {
 
     pub fn execute(&self, inner: &Inner, device: u32, facts: &Facts) -> Result<()> {
         match *self {
-            // SAFETY: by the invariant the caller of `Backend::copy` made its promise; a block freed meanwhile stays mapped.
+            // SAFETY: by the invariant the caller of `Backend::copy` promised that, until this is executed, both ends have all bytes, without overlap, nothing
+            // else writes the source or accesses the target, and a source of one word is writable. A block freed meanwhile stays mapped.
             Self::Copy(ref copy, route, pageable) => unsafe { inner.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
-            // SAFETY: by the invariant the caller of `Backend::fill` made its promise; a block freed meanwhile stays mapped.
+            // SAFETY: by the invariant the caller of `Backend::fill` promised that the place has all elements, exclusively until this is executed. A block
+            // freed meanwhile stays mapped.
             Self::Fill(ref fill, pageable) => unsafe { inner.fill(fill, Some(pageable), facts.stream) }.map(drop),
-            // SAFETY: by the invariant the caller of `Backend::publish` made its promise; a block freed meanwhile stays mapped.
+            // SAFETY: by the invariant the caller of `Backend::publish` promised 8 bytes, which others access only as a word until this is executed. A block
+            // freed meanwhile stays mapped.
             Self::Publish { word, value, pageable, .. } => unsafe { inner.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
                 let found = inner.ranges.read().find(address.get(), bytes, true, Verb::Prefetch.name())?;

@@ -46,11 +46,12 @@ unsafe impl Backend for Minimal {
         unsafe { self.0.free(block, uses) }
     }
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the caller makes the promises of `copy_now`, which the inner backend requires.
+        // SAFETY: the caller promises that both ends have all bytes, without overlap, that nothing else writes the source or accesses the target until this
+        // returns, except one aligned word as a word, and that a source of one word is writable.
         unsafe { self.0.copy_now(copy) }
     }
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        // SAFETY: the caller makes the promise of `fill_now`, which the inner backend requires.
+        // SAFETY: the caller promises that the place has all elements, exclusively until this returns.
         unsafe { self.0.fill_now(fill) }
     }
     fn open_stream(&self, device: u32) -> Result<StreamId> {
@@ -60,19 +61,21 @@ unsafe impl Backend for Minimal {
         self.0.close_stream(stream);
     }
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller makes the promises of `copy` until it is executed, which the inner backend requires.
+        // SAFETY: the caller promises that both ends have all bytes, without overlap, that nothing else writes the source or accesses the target until the copy
+        // is executed, and that a source of one word is writable.
         unsafe { self.0.copy(copy, on) }
     }
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller makes the promise of `fill` until it is executed, which the inner backend requires.
+        // SAFETY: the caller promises that the place has all elements, exclusively until the fill is executed.
         unsafe { self.0.fill(fill, on) }
     }
     unsafe fn publish_now(&self, word: Address, value: u64) -> Result<()> {
-        // SAFETY: the caller makes the promise of `publish_now`, which the inner backend requires.
+        // SAFETY: the caller promises that the word has 8 bytes, which others access only as a word until this returns.
         unsafe { self.0.publish_now(word, value) }
     }
     unsafe fn publish(&self, word: Address, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller makes the promises of `publish` until it is executed, which the inner backend requires.
+        // SAFETY: the caller promises that the word has 8 bytes, which others access only as a word until the store is executed, and that `since` is of this
+        // stream.
         unsafe { self.0.publish(word, value, since, on) }
     }
     fn stream_wait(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
@@ -100,7 +103,8 @@ unsafe impl Backend for Minimal {
         self.0.unload(module);
     }
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        // SAFETY: the caller makes the promises of `Stream::launch`, which the inner backend requires.
+        // SAFETY: until the kernel has ended, the caller promises its arguments, live memory for all its accesses, other accesses only by its protocol, and,
+        // without concurrent managed access, no borrowed host slice of managed memory. The kernel is declared for as many groups and warps.
         unsafe { self.0.launch(launch, on) }
     }
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {

@@ -497,7 +497,7 @@ unsafe impl Memory for Losing {
         self.0.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise for a block of this memory, which is the device's.
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; blocks are the device's, unchanged.
         unsafe { self.0.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

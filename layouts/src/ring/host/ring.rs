@@ -56,7 +56,8 @@ pub trait HostKind<T>: Kind<T, Local> {
     ///
     /// # Safety
     ///
-    /// As [`Producer::over`]. No consumer is attached or will be, and no other thread calls it meanwhile.
+    /// The header is that of a ring with this capacity, a power of two that fits `usize`; at `slots` it has as many valid slots, of which published ones are
+    /// initialised. Only the ring's producers use these too. No consumer is attached or will be, and no other thread calls this meanwhile.
     #[doc(hidden)]
     unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64);
 }
@@ -69,7 +70,8 @@ unsafe fn pair<'a, K: OneProducer<T, Local> + OneConsumer<T, Local>, T>(
     slots: NonNull<K::Slot>,
     capacity: u64,
 ) -> (Producer<'a, K, T, Local>, Consumer<'a, K, T, Local>) {
-    // SAFETY: the caller promises what `Producer::over` requires, and that no other end is attached, so this is the only producer.
+    // SAFETY: the caller promises a valid header for `'a`, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+    // initialised. No other end is attached, so only this producer and the consumer below access them.
     let producer = unsafe { Producer::over(header, header, slots, capacity) };
     // SAFETY: the caller promises valid slots and a right capacity, and that no other end is attached, so this is the only consumer.
     let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
@@ -93,7 +95,8 @@ unsafe fn indexed_pair<'a, T>(
     // SAFETY: the caller promises that nothing accesses the header during the call, so plain reads of its words race with no store.
     let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
-    // SAFETY: the caller makes the promises of `pair`, for the only two ends; the indices were read from the ring.
+    // SAFETY: the caller promises a valid header for `'a`, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+    // initialised. No other end is attached, so only these two access them. The indices were read from the ring.
     let (producer, consumer) =
         unsafe { spsc::constant::ends(Port::new(header, header), Port::new(header, header), slots, capacity, head, tail) };
     (producer.announce(), consumer.announce())
@@ -107,7 +110,8 @@ unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace
     slots: NonNull<K::Slot>,
     capacity: u64,
 ) {
-    // SAFETY: the caller makes the promises of `pair`, which are passed on unchanged.
+    // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+    // initialised. No other end is attached.
     let (_, mut consumer) = unsafe { pair::<K, T>(header, slots, capacity) };
     drop_all(|| consumer.peek(usize::MAX).map(|chunk| chunk.release(usize::MAX)).is_ok());
 }
@@ -177,12 +181,14 @@ impl<T> HostKind<T> for Indexed {
     fn clear(_: &mut [MaybeUninit<Self::Slot>], _: u64) {}
 
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_popped` requires no more.
+        // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+        // initialised. No end is attached.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
     }
 
     unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_popped` requires the same.
+        // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+        // initialised. No consumer is attached or will be, and no other thread makes this call meanwhile.
         unsafe { discard_popped::<Self, T>(header, slots, capacity) };
     }
 }
@@ -195,12 +201,14 @@ impl<T> HostKind<T> for Flagged {
     }
 
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_popped` requires no more.
+        // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+        // initialised. No end is attached.
         unsafe { drop_popped::<Self, T>(header, slots, capacity) };
     }
 
     unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-        // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_popped` requires the same.
+        // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones are
+        // initialised. No consumer is attached or will be, and no other thread makes this call meanwhile.
         unsafe { discard_popped::<Self, T>(header, slots, capacity) };
     }
 }
@@ -215,12 +223,14 @@ macro_rules! many_producers {
             }
 
             unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-                // SAFETY: the caller promises what `Producer::over` requires, and that no end is attached; `drop_full` requires the same.
+                // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones
+                // are initialised. No end is attached.
                 unsafe { drop_full::<T>(header, slots, capacity) };
             }
 
             unsafe fn discard(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
-                // SAFETY: the caller makes the promises of `HostKind::discard`; `discard_claimed` requires the same.
+                // SAFETY: the caller promises a valid header, its capacity, a power of two that fits `usize`, and as many valid slots, of which published ones
+                // are initialised. No consumer is attached or will be, and no other thread makes this call meanwhile.
                 unsafe { discard_claimed::<T>(header, slots, capacity) };
             }
         }

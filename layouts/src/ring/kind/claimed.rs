@@ -488,8 +488,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         T: RingMessage,
         M: Machine<Corrupt = Corrupt>,
     {
-        // SAFETY: the caller promises what `from_raw` requires, with producers in domains that the proof covers; native atomics make them
-        // one domain.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only this consumer and the ring's producers access them.
+        // Producers may be in domains that the proof covers; native atomics make these one domain.
         unsafe { Self::from_raw(base, len) }
     }
 

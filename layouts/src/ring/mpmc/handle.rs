@@ -84,8 +84,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     where
         T: RingMessage,
     {
-        // SAFETY: the caller promises what `from_raw` requires, with handles in domains that the proof covers; native atomics make them one
-        // domain.
+        // SAFETY: the caller promises that `len` bytes are valid and initialised for `'a`, and that only handles of this ring access them. Handles may be in
+        // domains that the proof covers; native atomics make these one domain.
         unsafe { Self::from_raw(base, len) }
     }
 

@@ -133,7 +133,8 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     ///
     /// As [`Producer::attach`].
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: as for the producer.
+        // SAFETY: the caller promises mapped, initialised bytes that this program accesses atomically only. `from_raw` also requires that the peer keeps to the
+        // protocol; without that, each of its indices is checked, and `Bytewise` reads any payload as atomic bytes.
         unsafe { Self::from_raw(base, len) }
     }
 

@@ -86,7 +86,7 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     if x * y > function.most_threads {
         return Err(Code::LAUNCH_OUT_OF_RESOURCES);
     }
-    // SAFETY: the caller promises what `arguments` requires of the parameters: one pointer per parameter of the kernel.
+    // SAFETY: the caller promises that `parameters` is null, or one pointer per parameter of the kernel, each null or valid for reads of its size.
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
     if driver.devices[function.device as usize].grows_local(function.local) {
@@ -200,7 +200,7 @@ calls! {
         let size = function.most_threads.min(if most == 0 { 1024 } else { most.cast_unsigned() });
         // SAFETY: the driver's documentation obliges the caller to pass `threads` that are valid for a write; null is rejected.
         unsafe { give(threads, size.cast_signed()) }?;
-        // SAFETY: as above, for `blocks`.
+        // SAFETY: the driver's documentation obliges the caller to pass `blocks` that are valid for a write; null is rejected.
         unsafe { give(blocks, (MULTIPROCESSORS as u32 * blocks_each(&function, size)).cast_signed()) }
     }
 
