@@ -17,6 +17,7 @@
 //!    for each block.
 //! 8. In a forked process, the pool rejects requests; blocks freed there remain the parent's.
 
+mod allocation;
 mod any_memory;
 mod biased_lock;
 mod builder;
@@ -30,7 +31,6 @@ mod pinned;
 mod pools;
 mod statistics;
 mod tag;
-mod thread;
 
 use core::alloc::Layout;
 use core::fmt;

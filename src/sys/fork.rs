@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | CUDA backend | calls return `CUDA_ERROR_NOT_INITIALIZED`; drops leave handles to the parent | `backend/cuda/process.rs` |
 //! | host backend | frees nothing, drops no kept value | `backend/host/backend.rs` |
-//! | pool | rejects requests; the thread caches are cleared | `pool/thread.rs`, `pool/cache.rs` |
+//! | pool | rejects requests; the thread caches are cleared | `pool/allocation.rs`, `pool/cache.rs` |
 //! | manager | rejects requests, keeps values | `manager/mod.rs` |
 //! | channel | waits for the kernel fail, and a drop leaves the kernel running | `channel/mod.rs` |
 //! | end of a ring between processes | works, and its first drop in either process closes the end | `shared/mod.rs` |

@@ -1,4 +1,4 @@
-//! A thread's way into a pool: allocations and frees through its own cache.
+//! Allocations and frees, through the cache of the calling thread.
 //!
 //! # An allocation
 //!
