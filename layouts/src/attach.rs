@@ -1,6 +1,6 @@
 //! [`AttachError`]: memory without the expected layout.
 
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use core::convert::Infallible;
 use core::{error, fmt};
 

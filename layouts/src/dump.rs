@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::attach::Corrupt;
 use crate::control::{Command, Fault, State};
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};

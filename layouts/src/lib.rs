@@ -47,12 +47,12 @@ mod check;
 pub mod control;
 #[cfg(feature = "cust")]
 mod cust;
+mod defmt_derive;
 #[cfg(feature = "defmt")]
 mod defmt_impls;
 mod descriptor;
 mod device_bytes;
 pub mod dump;
-mod format;
 pub mod grid;
 mod host;
 pub mod image;

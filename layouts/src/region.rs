@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::align::{is_aligned, padding};
 use crate::attach::AttachError;
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use crate::{Word, layout_table};
 
 /// The first word of a region.

@@ -11,7 +11,7 @@ mod recorder;
 
 use core::fmt;
 
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use figures::STUCK_AFTER_NS;

@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::ControlBlock;
 use crate::control::State;
-use crate::format::Format;
+use crate::defmt_derive::Format;
 
 /// The result of [`Watchdog::check`].
 ///

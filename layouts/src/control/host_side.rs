@@ -1,7 +1,7 @@
 use core::fmt;
 
 use super::{Capabilities, Command, Shared, State, pack, snapshot};
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use crate::{ControlBlock, Word};
 
 /// Values that the host sets before a launch.

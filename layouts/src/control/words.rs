@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use bitflags::bitflags;
 
 bitflags! {

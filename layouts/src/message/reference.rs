@@ -8,7 +8,7 @@ use core::ops::Range;
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use crate::{Layout, RingMessage, layout_table};
 
 bitflags! {

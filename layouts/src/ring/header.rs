@@ -2,7 +2,7 @@ use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::attach::{AttachError, Corrupt};
-use crate::format::Format;
+use crate::defmt_derive::Format;
 use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
 
 /// The magic number of a ring.

@@ -3,7 +3,7 @@ use core::fmt;
 use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
 use crate::attach::AttachError;
-use crate::format::Format;
+use crate::defmt_derive::Format;
 
 /// Offsets and sizes of a ring, computed and checked before its memory exists.
 ///

@@ -2,7 +2,7 @@ use core::convert::Infallible;
 use core::fmt;
 
 use crate::attach::Corruption;
-use crate::format::Format;
+use crate::defmt_derive::Format;
 
 /// An error of a push.
 ///
