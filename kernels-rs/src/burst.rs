@@ -3,7 +3,7 @@
 use ringmem_layouts::SharedLayout;
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::BURST;
+pub use crate::kernel_list::BURST;
 
 /// Asks for messages. Has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]

@@ -8,7 +8,7 @@ use ringmem_layouts::{Machine, Word};
 use crate::Lanes;
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{HOLD, INCREMENT};
+pub use crate::kernel_list::{HOLD, INCREMENT};
 
 /// Limit of [`hold`], longer than any check.
 const LONGEST_NS: u64 = 90_000_000_000;

@@ -15,7 +15,7 @@ pub struct Echo {
 }
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ECHO, ECHO_BARE, ECHO_BLOCK, ECHO_FLAGGED, ECHO_GROUPED, ECHO_PAIRED};
+pub use crate::kernel_list::{ECHO, ECHO_BARE, ECHO_BLOCK, ECHO_FLAGGED, ECHO_GROUPED, ECHO_PAIRED};
 
 /// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;

@@ -10,7 +10,7 @@ use ringmem_layouts::kernel::DevicePointer;
 use crate::Lanes;
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{COPY, FILL, SAXPY, SMOOTH, VECTOR_ADD};
+pub use crate::kernel_list::{COPY, FILL, SAXPY, SMOOTH, VECTOR_ADD};
 
 /// Loads before the first store: as many as fit registers.
 const UNROLL: u64 = 4;

@@ -15,7 +15,7 @@ use ringmem_layouts::{Machine, SharedLayout};
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::HISTOGRAM;
+pub use crate::kernel_list::HISTOGRAM;
 
 /// Requests the count of a chunk, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]

@@ -83,7 +83,7 @@ pub mod histogram;
 #[cfg(not(target_os = "cuda"))]
 mod host;
 #[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
-mod image;
+mod kernel_list;
 mod lanes;
 mod persistent;
 pub mod probe;
@@ -93,7 +93,7 @@ pub mod transform;
 #[cfg(not(target_os = "cuda"))]
 pub use host::{Simulated, Single, Threads};
 #[cfg(not(target_os = "cuda"))]
-pub use image::*;
+pub use kernel_list::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, WarpLanes, back_off_ns};
 pub use persistent::{
     Actor, Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,

@@ -8,7 +8,7 @@ use ringmem_layouts::{Machine, Word};
 use crate::Lanes;
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
+pub use crate::kernel_list::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
 
 /// Offset in bytes of the host's words.
 pub const HOST_LINE: u64 = 0;

@@ -13,7 +13,7 @@ use ringmem_layouts::{Machine, SharedLayout};
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::REDUCE;
+pub use crate::kernel_list::REDUCE;
 
 /// Number of rows.
 pub const WIDTH: usize = 32;

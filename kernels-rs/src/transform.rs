@@ -9,7 +9,7 @@ use ringmem_layouts::{Machine, SharedLayout};
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::TRANSFORM;
+pub use crate::kernel_list::TRANSFORM;
 
 /// The operation on each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
