@@ -5,7 +5,7 @@ use crate::echo::{self, Echo, Handle};
 use crate::histogram::{self, Work};
 use crate::probe::{self, Words};
 use crate::reduce::{self, Rows};
-use crate::{Index, checks, grid, kernels, transform};
+use crate::{Index, conformance, grid, kernels, transform};
 
 kernels! {
     abi: crate::ABI;
@@ -52,10 +52,10 @@ kernels! {
     pub unsafe persistent fn reduce(data: DevicePointer<u64>, length: u64, rows: DevicePointer<Rows>) = reduce::reduce;
 
     /// Runs until released through its words.
-    pub unsafe grid fn hold(words: DevicePointer<[u64; 2]>) = checks::hold;
+    pub unsafe grid fn hold(words: DevicePointer<[u64; 2]>) = conformance::hold;
 
     /// Adds 1 to each byte.
-    pub unsafe grid fn increment(bytes: DevicePointer<u8>, count: u64) = checks::increment;
+    pub unsafe grid fn increment(bytes: DevicePointer<u8>, count: u64) = conformance::increment;
 
     /// Copies bytes between ranges that do not overlap.
     pub unsafe grid fn copy(to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) = grid::copy;

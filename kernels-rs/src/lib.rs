@@ -72,7 +72,7 @@
 extern crate self as ringmem_kernels;
 
 pub mod burst;
-pub mod checks;
+pub mod conformance;
 #[cfg(target_os = "cuda")]
 pub mod device;
 pub mod echo;
