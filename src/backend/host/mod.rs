@@ -15,6 +15,7 @@ mod allocation;
 mod arena;
 mod backend;
 mod builder;
+mod calls;
 mod execute;
 mod faults;
 mod group;
@@ -26,7 +27,6 @@ mod pager;
 mod peers;
 pub(crate) mod pinned;
 mod queue;
-mod queueing;
 mod reserved;
 
 use core::fmt;

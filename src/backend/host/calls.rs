@@ -1,3 +1,16 @@
+//! What calls of a host backend have in common, whatever they do: the fault plan may strike them, the model of the link learns how long they take, and the log
+//! gets a line for each.
+//!
+//! | call | method | a planned fault |
+//! |---|---|---|
+//! | returns at once, or allocates | [`call`](HostBackend::call) | in place of the call |
+//! | copies, fills or stores while the caller waits | [`at_once`](HostBackend::at_once) | as above |
+//! | waits for operations | [`waited`](HostBackend::waited) | after the wait, so that the operations are complete all the same |
+//! | queues an operation | [`queue`](HostBackend::queue) | in place of the call, or when the operation is executed (`execute.rs`) |
+//!
+//! A fault that flips bits is another matter: the call is made, and then a byte that it wrote is wrong. Without plan, model and log a call goes straight to its
+//! work.
+
 use std::sync::Arc;
 
 use super::HostBackend;
@@ -50,7 +63,7 @@ impl HostBackend {
         })
     }
 
-    /// A fault is returned after the wait. `run`: whether it is complete.
+    /// `run` returns whether the operations are complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let Some(facts) = self.inner.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.inner.plan.next(verb);
