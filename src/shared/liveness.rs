@@ -150,7 +150,7 @@ pub(super) fn owner_state(header: &RingHeader<HostWord>, side: Side, file: Borro
 pub(super) fn owner_state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let mut word = load();
     for _ in 0..8 {
-        if let Some(state) = state_without_owner(word) {
+        if let Some(state) = closed_state(word) {
             return (word, state);
         }
         // Without an answer, the owner counts as alive.
@@ -172,7 +172,7 @@ pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
 }
 
 /// `None` if the end is open: then the word does not tell whether the owner is alive.
-const fn state_without_owner(word: u64) -> Option<OwnerState> {
+const fn closed_state(word: u64) -> Option<OwnerState> {
     match word & STATE {
         FREE => Some(OwnerState::NotYet),
         CLOSED => Some(OwnerState::Left),
@@ -274,7 +274,7 @@ impl Ownership {
         const READ_THE_CLOCK: u32 = 8;
         const INTERVAL: Duration = Duration::from_millis(1);
         let word = self.side.other().owner(self.place.header()).load_acquire();
-        if let Some(state) = state_without_owner(word) {
+        if let Some(state) = closed_state(word) {
             return (state == OwnerState::Left).then_some(word);
         }
         if self.dead.get() == Some(word) {
