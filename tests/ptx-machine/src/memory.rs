@@ -44,6 +44,8 @@ use crate::fault::{Answer, Fault, Kind};
 const PAGE: u64 = 4096;
 const HIDDEN: usize = 1 << 16;
 
+type Page = [Granule; (PAGE / 8) as usize];
+
 #[derive(Default)]
 pub struct Hash(u64);
 
@@ -162,7 +164,7 @@ struct Running {
 #[derive(Default)]
 pub struct Memory {
     time: u64,
-    pages: Map<u64, Box<[Granule; (PAGE / 8) as usize]>>,
+    pages: Map<u64, Box<Page>>,
     hidden: Map<u64, Hidden>,
     released: Map<u64, Released>,
     to_host: Option<Arc<Clock>>,
@@ -220,6 +222,14 @@ pub struct Access {
     pub bytes: u8,
     pub order: Order,
     pub is_private: bool,
+}
+
+/// Apart from its use: the page would take 36 KiB of the stack at every access, and be touched.
+#[cold]
+#[inline(never)]
+fn new_page() -> Box<Page> {
+    let granules: Vec<Granule> = (0..PAGE / 8).map(|_| Granule::default()).collect();
+    granules.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many granules as a page has"))
 }
 
 const fn spread(mask: u8) -> u64 {
@@ -375,7 +385,7 @@ impl Memory {
     }
 
     fn page(&mut self, granule: u64) -> &mut Granule {
-        let page = self.pages.entry(granule * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
+        let page = self.pages.entry(granule * 8 / PAGE).or_insert_with(new_page);
         &mut page[(granule % (PAGE / 8)) as usize]
     }
 
