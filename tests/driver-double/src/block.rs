@@ -2,6 +2,8 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
+#[cfg(target_os = "linux")]
+use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
@@ -45,7 +47,7 @@ pub struct Block {
     pub kind: Kind,
     pub device: u32,
     pub flags: u32,
-    owned: Option<(NonNull<u8>, Layout)>,
+    owned: Option<Own>,
     pub ordered: Option<Ordered>,
     pub managed: Option<Managed>,
     pub mapped: Option<Mapped>,
@@ -67,12 +69,11 @@ impl Block {
         let before = if is_seen && len < CUT { ALIGN_SMALL as usize } else { 0 };
         let align = if len < ALIGN && !is_seen { ALIGN_SMALL } else { ALIGN };
         let layout = Layout::from_size_align(bytes + before, align as usize).map_err(|_| Code::OUT_OF_MEMORY)?;
-        // SAFETY: not of size zero.
-        let base = NonNull::new(unsafe { alloc(layout) }).ok_or(Code::OUT_OF_MEMORY)?;
-        // SAFETY: as many bytes precede it.
-        let place = unsafe { base.add(before) };
+        let own = Own::new(layout, is_seen).ok_or(Code::OUT_OF_MEMORY)?;
+        // SAFETY: `layout` has `before` bytes and then `bytes`.
+        let place = unsafe { own.base.add(before) };
         let mut block = Self::borrowed(kind, device, place, len);
-        block.owned = Some((base, layout));
+        block.owned = Some(own);
         block.poison();
         Ok(block)
     }
@@ -102,11 +103,62 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some((base, layout)) = self.owned {
+        if let Some(own) = &self.owned {
             self.poison();
-            // SAFETY: allocated with this layout.
-            unsafe { dealloc(base.as_ptr(), layout) };
+            // SAFETY: of this block, which ends; nothing accesses its memory any more.
+            unsafe { own.release() };
         }
+    }
+}
+
+/// INVARIANT: allocated by `new`, and released once.
+struct Own {
+    base: NonNull<u8>,
+    layout: Layout,
+    /// Pages of its own, which a forked child does not have: as memory of a driver.
+    is_mapped: bool,
+}
+
+impl Own {
+    /// `layout` is not of size zero, and at most aligned to a page.
+    #[cfg(target_os = "linux")]
+    fn new(layout: Layout, is_seen: bool) -> Option<Self> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+        if !is_seen {
+            return Self::on_the_heap(layout);
+        }
+        // SAFETY: no address is requested, so no mapping is replaced.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), layout.size(), ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
+        // SAFETY: these pages, which are mapped; what a child does not have changes nothing here.
+        unsafe { madvise(base, layout.size(), Advice::LinuxDontFork) }.ok()?;
+        Some(Self { base: NonNull::new(base.cast())?, layout, is_mapped: true })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new(layout: Layout, _: bool) -> Option<Self> {
+        Self::on_the_heap(layout)
+    }
+
+    fn on_the_heap(layout: Layout) -> Option<Self> {
+        // SAFETY: not of size zero.
+        let base = NonNull::new(unsafe { alloc(layout) })?;
+        Some(Self { base, layout, is_mapped: false })
+    }
+
+    /// # Safety
+    ///
+    /// Once; nothing accesses the memory any more.
+    unsafe fn release(&self) {
+        #[cfg(target_os = "linux")]
+        if self.is_mapped {
+            // SAFETY: mapped with this size, by the invariant; the caller promises that nothing accesses it.
+            let result = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.size()) };
+            debug_assert!(result.is_ok());
+            return;
+        }
+        // SAFETY: allocated with this layout, by the invariant; the caller promises that nothing accesses it.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 

@@ -6,7 +6,8 @@
 //! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
 //! 4. `cuLaunchKernel` runs the host build of the PTX's entry, with a thread per block; or the PTX itself, in a machine that checks it.
 //! 5. A call that may wait forever on a real driver waits here too, then aborts with the reason.
-//! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's errors.
+//! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's errors. Pinned and managed memory is not mapped in
+//!    forked children (Linux).
 //! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of stream-ordered memory are ordered
 //!    by an event, the legacy rule, or an observation of the host, never by chance.
 //! 8. An allocation for which its pool has no memory waits for a queued free of the pool, unless attribute 3 of the pool
