@@ -121,6 +121,7 @@ impl<E: HostEnd> Direction<E> {
         let counted = self.counts.read();
         match self.transfer {
             Some(_) => counted,
+            None if !self.host.is_here() => counted,
             None => Metrics { messages: self.indices().tail.wrapping_sub(self.start), ..counted },
         }
     }
@@ -447,6 +448,15 @@ impl<E: HostEnd> Transfer<E> {
         unsafe { self.end.pass(count) };
         let header = self.rings.host.header();
         self.rings.host.wake_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });
+    }
+}
+
+impl<E: HostEnd> Drop for Transfer<E> {
+    fn drop(&mut self) {
+        if !self.rings.host.is_here() {
+            self.end.abandon();
+            self.announced.as_mut().map(E::abandon);
+        }
     }
 }
 

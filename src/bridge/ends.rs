@@ -324,9 +324,16 @@ macro_rules! ends {
                 Self::is_disconnected(self)
             }
             fn leave(self, after: impl FnOnce(&HostWord)) {
-                let Self { end, ring } = self;
-                drop(end);
+                let ring = Arc::clone(&self.ring);
+                drop(self);
                 after(&ring.header().$theirs.waiting);
+            }
+        }
+        impl<T: RingMessage> Drop for $end<T> {
+            fn drop(&mut self) {
+                if !self.ring.is_here() {
+                    either!(&mut self.end, end => end.abandon());
+                }
             }
         }
         impl<T: RingMessage> $trait for $end<T> {

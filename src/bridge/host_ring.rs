@@ -18,6 +18,7 @@ use crate::memory::Pages;
 use crate::ring::flagged;
 use crate::ring::spsc::{self, Consumer, Producer};
 use crate::sys::barrier::{Barrier, System};
+use crate::sys::fork::Process;
 use crate::wait::wake_sleepers;
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
@@ -32,6 +33,7 @@ pub(super) struct HostRing {
     pub layout: RingLayout,
     /// Whether a publication must check for a sleeping user's end.
     wake_flag: WakeFlag<HostWord>,
+    process: Process,
 }
 
 // SAFETY: owned memory, shared by the ring's protocol.
@@ -47,7 +49,12 @@ impl HostRing {
         // SAFETY: long enough, page-aligned, zeroed, not shared yet.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         System::prepare();
-        Ok(Self { pages, base, layout, wake_flag: WakeFlag::new() })
+        Ok(Self { pages, base, layout, wake_flag: WakeFlag::new(), process: Process::this() })
+    }
+
+    /// False in a forked process: a driver's pinned memory is not mapped there, so even a drop must not access it.
+    pub fn is_here(&self) -> bool {
+        self.process.is_this()
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
@@ -55,8 +62,11 @@ impl HostRing {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Reads both indices without taking an end. A ring with flags stores only the consumer's index: its tail is found by counting flags from there.
+    /// Reads both indices without taking an end; in a forked process, they are 0. A ring with flags stores only the consumer's index: its tail is found by counting flags from there.
     pub fn indices<T: RingMessage>(&self) -> Indices {
+        if !self.is_here() {
+            return Indices { head: 0, tail: 0, capacity: self.layout.capacity() };
+        }
         let seen = Indices::of(self.header());
         if self.layout.kind() != RingFlags::FLAGGED {
             return seen;
@@ -109,8 +119,11 @@ impl HostRing {
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// Wakes both ends, for example because the bridge has left.
+    /// Wakes both ends, for example because the bridge has left; none in a forked process.
     pub fn wake(&self) {
+        if !self.is_here() {
+            return;
+        }
         let header = self.header();
         self.wake_at(&header.producer.waiting);
         self.wake_at(&header.consumer.waiting);
@@ -146,6 +159,8 @@ pub(super) trait HostEnd: Sized {
     unsafe fn attach(ring: &Arc<HostRing>) -> Result<Self>;
     /// Marks the end as present: until it is dropped, the user's end is not disconnected.
     fn announced(self) -> Self;
+    /// Lets the drop access nothing.
+    fn abandon(&mut self);
     fn capacity(&self) -> u64;
     /// The end's own index.
     fn index(&self) -> u64;
@@ -172,6 +187,9 @@ macro_rules! host_end {
             }
             fn announced(self) -> Self {
                 self.announce()
+            }
+            fn abandon(&mut self) {
+                self.abandon();
             }
             fn capacity(&self) -> u64 {
                 self.capacity() as u64

@@ -1,5 +1,6 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
+use core::mem::forget;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::fmt;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::direction::Transfer;
 use super::metrics::Counts;
 use super::{Metrics, RingBufferBridge};
+use crate::sys::fork::Process;
 use crate::{Error, Rejected, Result, RingMessage};
 
 /// A bridge and its polling thread, until stopped or calls keep failing.
@@ -17,7 +19,8 @@ use crate::{Error, Rejected, Result, RingMessage};
 /// Then the user's ends are disconnected: [waits](crate::wait::Waiting) get [`Disconnected`](crate::wait::RecvError::Disconnected) after
 /// the arrived messages. It does not watch the kernel.
 ///
-/// A drop, or a panic of the thread, drops the bridge with unarrived messages. Forgotten, it polls until the process ends.
+/// A drop, or a panic of the thread, drops the bridge with unarrived messages. Forgotten, it polls until the process ends. A forked process does not have the
+/// thread: there nothing is moved, and a drop leaves all to the parent.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,6 +42,7 @@ pub struct Pump<I: RingMessage, O: RingMessage> {
     order: Arc<Order>,
     thread: Option<JoinHandle<Option<Stopped<I, O>>>>,
     counts: [Arc<Counts>; 2],
+    process: Process,
 }
 
 /// The result of a stopped pump.
@@ -102,7 +106,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
             }
         };
         match hand.send(self) {
-            Ok(()) => Ok(Pump { order, thread: Some(thread), counts }),
+            Ok(()) => Ok(Pump { order, thread: Some(thread), counts, process: Process::this() }),
             Err(mpsc::SendError(value)) => Err(Rejected { error: Error::Closed { what: "stream" }, value }),
         }
     }
@@ -194,8 +198,11 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
     ///
     /// # Errors
     ///
-    /// [`System`](Error::System) if its thread panicked.
+    /// [`System`](Error::System) if its thread panicked; [`Unsupported`](Error::Unsupported) in a forked process.
     pub fn stop(mut self, patience: Duration) -> Result<Stopped<I, O>> {
+        if !self.process.is_this() {
+            return Err(Error::Unsupported { what: "a pump of the parent process after fork" });
+        }
         self.tell(patience);
         let stopped = self.thread.take().and_then(|thread| thread.join().ok().flatten());
         stopped.ok_or_else(|| Error::System {
@@ -217,6 +224,11 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
 
 impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            // To wait for it, or to detach it, would be of no thread of this process.
+            forget(self.thread.take());
+            return;
+        }
         self.tell(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

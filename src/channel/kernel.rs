@@ -2,6 +2,8 @@ use core::mem::replace;
 use std::boxed::Box;
 use std::time::{Duration, Instant};
 
+use zerocopy::FromZeros as _;
+
 use super::{Channel, nanoseconds, pause};
 use crate::bridge::MOST_FAILURES;
 use crate::control::{Command, Fault, State};
@@ -36,31 +38,31 @@ pub struct Closed {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Returns the kernel's state; `None` for an unknown number.
+    /// Returns the kernel's state; `None` for an unknown number, and in a forked process.
     #[must_use]
     pub fn state(&self) -> Option<State> {
-        self.control.state()
+        if self.process.is_this() { self.control.state() } else { None }
     }
 
-    /// Returns a copy of the control block, each word loaded once.
+    /// Returns a copy of the control block, each word loaded once; zeros in a forked process.
     #[must_use]
     pub fn control(&self) -> ControlBlock<u64> {
-        self.control.snapshot()
+        if self.process.is_this() { self.control.snapshot() } else { ControlBlock::new_zeroed() }
     }
 
     /// Returns a consistent snapshot of the telemetry.
     ///
     /// # Errors
     ///
-    /// [`Busy`] if each attempt met a write.
+    /// [`Busy`] if each attempt met a write, and in a forked process.
     pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
-        self.telemetry.snapshot()
+        if self.process.is_this() { self.telemetry.snapshot() } else { Err(Busy) }
     }
 
     /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch.
     pub fn watch(&mut self) -> Verdict {
         self.sample();
-        self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
+        self.watchdog.check(&self.control(), nanoseconds(self.opened.elapsed()))
     }
 
     /// Reads control block, telemetry, ring indices and the [`watch`](Self::watch) verdict, for printing. Moves and waits for nothing, so it
@@ -72,7 +74,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.sample();
-        let control = self.control.snapshot();
+        let control = self.control();
         let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
         // The host's first: the kernel's can only be further on.
         let [input, output] = self.bridge.indices();
@@ -81,7 +83,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Some(Ok(seen)) => (Twins::Seen(seen), None),
             Some(Err(error)) => (Twins::Unseen, Some(error)),
         };
-        let dump = Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict };
+        let dump = Dump { control, telemetry: self.telemetry(), input, output, twins, verdict };
         match failed {
             None => Ok(dump),
             Some(error) => Err(Rejected { error, value: dump }),
@@ -94,6 +96,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Error::Kernel`] if the kernel has left or times out.
     pub fn command(&mut self, command: Command) -> Result<()> {
+        self.check_process()?;
         let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())?;
@@ -118,7 +121,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// True in a forked process too: the kernel is the parent's.
     pub(super) fn has_left(&self) -> bool {
-        !self.process.is_this() || self.state().is_none_or(State::has_ended) || self.has_returned()
+        self.state().is_none_or(State::has_ended) || self.has_returned()
     }
 
     pub(super) fn has_returned(&self) -> bool {
@@ -173,6 +176,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
+        self.check_process()?;
         self.activate_if_paused();
         self.bridge.try_again();
         let has_gone = |channel: &Self| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated);
@@ -236,11 +240,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
+    /// Fails in a forked process: the kernel is the parent's, and a driver's pinned memory is not mapped there.
+    pub(super) fn check_process(&self) -> Result<()> {
+        if self.process.is_this() { Ok(()) } else { Err(Error::Unsupported { what: "a channel of the parent process after fork" }) }
+    }
+
     /// The launch's error, once, if the state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
-        // Pinned memory of a driver may not be mapped in a forked process.
-        if !self.process.is_this() {
-            return Error::Unsupported { what: "a channel of the parent process after fork" };
+        if let Err(error) = self.check_process() {
+            return error;
         }
         // Before the block is read: the last store is then visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);

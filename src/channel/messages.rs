@@ -94,6 +94,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`SendError`], with the message unless it is in the ring.
     pub fn try_send(&mut self, message: I) -> Result<(), SendError<I>> {
+        if let Err(error) = self.check_process() {
+            return Err(SendError::Kernel { error, message });
+        }
         let pushed = match self.sender.push(message) {
             Err(PushError::Full(message)) if self.bridge.moves() => match self.bridge.poll() {
                 Ok(_) => self.sender.push(message),
@@ -155,6 +158,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`ReceiveError`]; no answer is lost.
     pub fn try_recv(&mut self) -> Result<O, ReceiveError> {
+        self.check_process().map_err(ReceiveError::Flush)?;
         let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
                 self.bridge.poll().map_err(ReceiveError::Flush)?;
@@ -175,7 +179,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Corrupt`]; nothing was pushed.
     pub fn try_send_slice(&mut self, messages: &[I]) -> Result<usize, Corrupt> {
-        self.sender.push_slice(messages)
+        if self.process.is_this() { self.sender.push_slice(messages) } else { Ok(0) }
     }
 
     /// Calls `act` with the oldest arrived answer in place, if any, and pops it if `act` returns true; returns whether it did.
@@ -200,7 +204,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_recv_with(&mut self, act: impl FnOnce(&O) -> bool) -> Result<bool, Corrupt> {
-        self.receiver.pop_with(act)
+        if self.process.is_this() { self.receiver.pop_with(act) } else { Ok(false) }
     }
 
     /// Iterates over answers until [`recv`](Self::recv) fails.
@@ -229,6 +233,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// The backend's error; the next flush repeats the failed part.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
+        self.check_process()?;
         let moved = if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) };
         self.count();
         moved

@@ -1,15 +1,18 @@
-//! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings.
+//! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with a ring of messages and a ring of answers.
 //!
-//! Messages have a fixed size. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; beyond device
+//! Messages have a fixed size. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; for more bytes than the device has
 //! memory, [`streaming`](crate::streaming).
 //!
 //! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
-//! [`flush`](Channel::flush) or the next send, receive or count moves a batch, unless the rings are shared. A send polls for answers only if it moved
-//! nothing or if the output ring may be half full, where each message has one answer: the messages that a kernel sends of its own are not counted.
+//! Unless host and kernel share the rings, a call has to move messages between the host's rings and the kernel's. These do: [`flush`](Channel::flush), a send of
+//! one message, a receive of one that finds no answer, and [`input_waiting`](Channel::input_waiting) and [`output_waiting`](Channel::output_waiting). Those
+//! of slices, in place or in batches do not, which their documentation says. A send also brings answers if it moved nothing, if the ring was full, or if the
+//! output ring may be half full, counted as if each message had one answer.
 //!
-//! In a forked process every wait for the kernel fails, and a drop leaves the kernel to the parent.
+//! In a forked process all calls fail or do nothing, and a drop leaves the kernel to the parent: a driver's memory is not mapped there. The exceptions are ends
+//! that [`send_batch`](Channel::send_batch) and [`recv_batch`](Channel::recv_batch) lend: use none there.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
@@ -375,6 +378,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// As [`dump`](Channel::dump), without a verdict or the kernel's rings.
 impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.process.is_this() {
+            return f.debug_struct("Channel").finish_non_exhaustive();
+        }
         let [input, output] = self.bridge.indices();
         f.debug_struct("Channel")
             .field("control", &self.control)

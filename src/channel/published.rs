@@ -59,7 +59,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     pub(super) fn sample(&mut self) {
-        let Some(page) = &mut self.published.page else { return };
+        let Some(page) = self.published.page.as_mut().filter(|_| self.process.is_this()) else { return };
         system::sample(page, &self.control.snapshot(), self.telemetry.snapshot().ok(), self.bridge.indices());
     }
 }

@@ -8,7 +8,9 @@
 //! | host backend | frees nothing, drops no kept value | `backend/host/backend.rs` |
 //! | pool | rejects requests; the thread caches are cleared | `pool/allocation.rs`, `pool/cache.rs` |
 //! | manager | rejects requests, keeps values | `manager/mod.rs` |
-//! | channel | waits for the kernel fail, and a drop leaves the kernel running | `channel/mod.rs` |
+//! | channel | calls fail or do nothing, and a drop leaves the kernel running | `channel/mod.rs`, `channel/kernel.rs` |
+//! | bridge, its ends and its pump | drops change nothing; the ends must not be used: their ring need not be mapped | `bridge/host_ring.rs`, `bridge/pump.rs` |
+//! | pinned and managed memory of a driver | not mapped: a slice of it must not be used | - |
 //! | end of a ring between processes | works, and its first drop in either process closes the end | `shared/mod.rs` |
 
 /// The process in which a value was created.

@@ -3,13 +3,21 @@ use std::sync::{Arc, OnceLock};
 
 use ringmem::backend::Backend;
 use ringmem::backend::cuda::{CudaBackend, Driver};
+use ringmem::bridge::{self, Opened, RingBufferBridge, TransferStrategy};
+use ringmem::channel::{Channel, Options, ReceiveError, SendError};
+use ringmem::control::Command;
 use ringmem::image::Entry;
-use ringmem::memory::{Buffer, Device, GpuBuffer};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer, Unified};
+use ringmem::mirror::MirroredBuffer;
+use ringmem::pool::Pool;
 use ringmem::stream::{Module, Stream};
+use ringmem::streaming::Streamer;
+use ringmem::watchdog::Verdict;
 use ringmem::{Error, Image};
+use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::rig::{self, Alone, Double, alone};
+use crate::rig::{self, Alone, Double, LIMIT, alone};
 use crate::rights;
 
 fn no_driver() -> Option<&'static str> {
@@ -87,6 +95,82 @@ alone! {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's own");
         assert_eq!(buffer.to_vec().expect("the parent's driver"), [1; 100]);
+    }
+
+    fn waits_and_drops_in_a_fork_use_no_memory_of_the_driver() {
+        let backend = rig::open();
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let open = |kernel, strategy| {
+            let options = Options { strategy: Some(strategy), ..Options::new(kernel) };
+            // SAFETY: these kernels take no own arguments.
+            unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel")
+        };
+        let strategies = [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async];
+        let mut channels: Vec<_> = strategies.into_iter().map(|strategy| open("echo", strategy)).collect();
+        channels.push(open("echo_flagged", TransferStrategy::Flagged));
+        let pinned = Pool::builder(Pinned::new(&backend, 0)).build().expect("a pool");
+        let memory = (
+            PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 100).expect("room"),
+            Buffer::<u64, _>::new(Unified::new(&backend, 0), 100).expect("room"),
+            Buffer::<u64, _>::new(pinned.clone(), 100).expect("room"),
+            pinned,
+        );
+        let mirrored = MirroredBuffer::<u64, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100).expect("room");
+        let streamer = Streamer::builder(&backend, 0).chunk(4096).build().expect("room");
+        let Opened { mut sender, receiver, bridge } =
+            RingBufferBridge::<Echo, Echo>::open(&backend, 0, &bridge::Options::new(TransferStrategy::Sync)).expect("rings");
+        sender.push(Echo { words: [7; 8] }).expect("room");
+        let pumps = [(); 2].map(|()| {
+            let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &bridge::Options::new(TransferStrategy::Sync)).expect("rings");
+            (opened.bridge.pump().expect("a thread"), opened.sender)
+        });
+        let all = (channels, memory, mirrored, streamer, module, (sender, receiver, bridge, pumps));
+        // SAFETY: the child only calls this library, whose locks are free, and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes an integer.
+            unsafe { libc::alarm(10) };
+            let (mut channels, memory, mirrored, streamer, module, (sender, receiver, bridge, [(pump, _sender), dropped])) = all;
+            let is_refused = |error: &Error| matches!(error, Error::Unsupported { .. });
+            let told = channels.iter_mut().all(|channel| {
+                let told = [
+                    channel.recv().is_err_and(|error| is_refused(&error)),
+                    channel.drain().is_err_and(|error| is_refused(&error)),
+                    channel.command(Command::PAUSE).is_err_and(|error| is_refused(&error)),
+                    // SAFETY: these kernels take no own arguments.
+                    unsafe { channel.restart_raw() }.is_err_and(|error| is_refused(&error)),
+                    matches!(channel.send(Echo { words: [0; 8] }), Err(SendError::Kernel { error: Error::Unsupported { .. }, .. })),
+                    channel.check().is_err_and(|error| is_refused(&error)),
+                    channel.flush().is_err_and(|error| is_refused(&error)),
+                    channel.input_waiting().is_err_and(|error| is_refused(&error)),
+                    matches!(channel.try_send(Echo { words: [0; 8] }), Err(SendError::Kernel { .. })),
+                    matches!(channel.try_recv(), Err(ReceiveError::Flush(_))),
+                    channel.try_send_slice(&[Echo { words: [0; 8] }]).is_ok_and(|count| count == 0),
+                    channel.try_recv_with(|_| true).is_ok_and(|is_popped| !is_popped),
+                    channel.state().is_none() && channel.telemetry().is_err(),
+                    channel.control().epoch == 0 && !matches!(channel.watch(), Verdict::Ended(_)),
+                    format!("{channel:?}{:?}", channel.metrics()).starts_with("Channel"),
+                    channel.dump().unwrap_or_else(|rejected| rejected.value).control.epoch == 0,
+                ];
+                if told.contains(&false) {
+                    eprintln!("in the child: {told:?}");
+                }
+                !told.contains(&false)
+            });
+            let closed = channels.into_iter().all(|channel| channel.close().is_err_and(|error| is_refused(&error)));
+            let stopped = pump.stop(LIMIT).is_err_and(|error| is_refused(&error));
+            drop((memory, mirrored, streamer, module, sender, receiver, bridge, dropped, backend));
+            // SAFETY: ends the child without the parent's destructors.
+            unsafe { libc::_exit(i32::from(!(told && closed && stopped))) };
+        }
+        let mut status = 0;
+        // SAFETY: writes one integer.
+        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
+        let (channels, ..) = all;
+        for mut channel in channels {
+            channel.send(Echo { words: [7; 8] }).expect("the kernel runs");
+            assert_eq!(channel.recv().expect("an answer").words, [7; 8]);
+        }
     }
 
     fn the_jit_log_is_in_the_load_error() {

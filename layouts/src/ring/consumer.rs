@@ -129,6 +129,13 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self
     }
 
+    /// As that of a producer.
+    #[doc(hidden)]
+    pub fn abandon(&mut self) {
+        self.port.abandon();
+        self.state = K::emptying(self.head, self.head);
+    }
+
     /// Returns whether all announced producers were dropped; their messages remain.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {

@@ -30,6 +30,10 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         self.announced = true;
     }
 
+    pub(super) const fn abandon(&mut self) {
+        self.announced = false;
+    }
+
     pub(super) fn is_disconnected(&self) -> bool {
         owner::is_closed(if FILLS { &self.own.consumer.owner } else { &self.own.producer.owner })
     }

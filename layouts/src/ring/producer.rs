@@ -109,6 +109,13 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self
     }
 
+    /// Lets the drop access nothing, because the ring's memory may be gone: in a forked process, which does not have a driver's memory.
+    #[doc(hidden)]
+    pub fn abandon(&mut self) {
+        self.port.abandon();
+        self.state = K::filling(self.tail);
+    }
+
     /// Returns whether the announced consumer was dropped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
