@@ -140,8 +140,9 @@ impl<'a, T: RingMessage, M: Pairs, L: WarpLanes> Rings<'a, T, T, M, L> for Paire
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
             let (head, next) = self.input.release();
-            // SYNC POINT: slots released. Pairs with the host's Producer::poll. Relaxed: it depends on the flags of every word.
-            head.store(next);
+            // SYNC POINT: slots released. Pairs with the host's Producer::poll. Relaxed if every word was loaded by `take`, on whose flags this depends.
+            // `prepare` has loaded those of a longer message once more, on whose values nothing depends.
+            if pairs_of::<T>() > u64::from(L::WIDTH) { head.store_release(next) } else { head.store(next) }
         }
         self.seen -= count;
         Ok(())
