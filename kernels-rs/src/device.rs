@@ -116,8 +116,8 @@ impl Warp {
     }
 }
 
-// SAFETY: `%laneid` numbers the lanes of a warp; `bar.warp.sync` waits for all of them and orders their accesses. They are all that execute the kernel together,
-// by the promise of `new`.
+// SAFETY: `%laneid` numbers the lanes of a warp; `bar.warp.sync` waits for all of them and orders their accesses. They are all that execute the kernel
+// together, by the promise of `new`.
 unsafe impl Lanes for Warp {
     #[inline(always)]
     fn width(&self) -> u32 {
@@ -299,7 +299,8 @@ mod rustc {
     }
 
     /// In a persistent kernel, the other lanes notice the exit at the barrier after the batch, other groups the fault in their counters, and the host the
-    /// state. A kernel over buffers, whose blocks have more than 32 threads in a row, has no such state: it ends with an error of the device, as after a failed `assert` in CUDA C++.
+    /// state. A kernel over buffers, whose blocks have more than 32 threads in a row, has no such state: it ends with an error of the device, as after a failed
+    /// `assert` in CUDA C++.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let threads: u32;

@@ -219,8 +219,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and work are live until this returns; nothing else accesses the zeroed work, or writes a chunk between its
-/// message and its answer.
+/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and work are live until this returns; nothing else accesses the zeroed work, or
+/// writes a chunk between its message and its answer.
 #[inline(always)]
 pub unsafe fn histogram<M: Machine, L: Lanes>(
     machine: &M,

@@ -26,7 +26,8 @@
 //! # }
 //! ```
 //!
-//! 1. The same function runs as a warp, or a block of several, on a GPU, and as one thread or one for each lane on the host, by a [`Machine`] and its [`Lanes`].
+//! 1. The same function runs as a warp, or a block of several, on a GPU, and as one thread or one for each lane on the host, by a [`Machine`] and its
+//!    [`Lanes`].
 //! 2. [`persistent`] polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per batch.
 //! 3. Every wait ends: by a message, a command, a new epoch or a deadline.
 //! 4. Kernels write slots in place: a message by value would go through local memory.

@@ -14,12 +14,14 @@
 //!    have the output depth of the last poll.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the
 //!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
-//! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages of all
-//!    groups, and times its own. The others take messages until group 0 lets them leave.
+//! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages
+//!    of all groups, and times its own. The others take messages until group 0 lets them leave.
 //! 8. A handler that [initiates](Handler::INITIATES) messages is called in each round of an active kernel with a free slot. The round is dry if there was no
 //!    message and it sends none.
-//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round that takes messages has four, and a batch one more. Own messages, refusals and the idle limit add one or two.
-//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores), and after the idle limit.
+//! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round that takes messages has four, and a
+//!    batch one more. Own messages, refusals and the idle limit add one or two.
+//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores), and after the
+//!     idle limit.
 
 mod batch;
 mod each;
@@ -56,7 +58,8 @@ pub trait Handler<M: Machine, L: Lanes> {
     /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
     const ACCOUNTS: bool = true;
     /// Whether it decides how many messages it [sends](Batch::send), instead of one for each message of the host. While the kernel is active and slots are
-    /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For a `persistent fn` or a `block fn` only.
+    /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For a `persistent fn`
+    /// or a `block fn` only.
     const INITIATES: bool = false;
 
     /// Answers every message of a batch. Returns the number refused by this lane.

@@ -281,8 +281,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and rows are live until this returns; nothing else uses the rows, or writes a chunk between its message and its
-/// answer.
+/// As [`persistent`]; the other arguments are equal on all lanes, too. Data and rows are live until this returns; nothing else uses the rows, or writes a chunk
+/// between its message and its answer.
 #[inline(always)]
 pub unsafe fn reduce<M: Machine, L: Lanes>(
     machine: &M,

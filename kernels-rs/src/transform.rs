@@ -166,8 +166,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// # Safety
 ///
-/// As [`persistent`]; `data` and `length` are equal on all lanes. The data is live until this returns. Nothing else accesses a chunk between its message and its answer, and chunks
-/// that await answers do not overlap.
+/// As [`persistent`]; `data` and `length` are equal on all lanes. The data is live until this returns. Nothing else accesses a chunk between its message and
+/// its answer, and chunks that await answers do not overlap.
 #[inline(always)]
 pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
     let Some(data) = machine.at(data.address(), length, 16) else {

@@ -1,6 +1,14 @@
 //! [`LayoutDescriptor`]: a layout as data, and its ABI hash ([`AbiHash`]).
 //!
-//! The hash covers offset and name of each field and the hash of its *type*, at any depth.
+//! The hash of a struct covers its name, size and alignment, and for each field its name, its offset and the hash of its *type*, at any depth. Other hashes are
+//! made of it:
+//!
+//! | hash | covers | compared |
+//! |---|---|---|
+//! | [`LayoutDescriptor::hash`] | one struct | by those below |
+//! | [`set_hash`] | several structs, in any order | - |
+//! | [`Abi::hash`](crate::image::Abi) | a set, and what else `kernels!` declares | when a module is loaded |
+//! | [`abi_of`](crate::ring::abi_of) | a ring's header and its message | when an end attaches |
 
 use core::mem::{align_of, size_of};
 

@@ -93,7 +93,8 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 }
 
 /// How a persistent kernel uses its two rings.
-// Not `Indexed` and `Flagged`, as in `kernels!` and `warp_rings`: the compiler's errors would then give the paths of the types `ring::Indexed` and `ring::Flagged`.
+// Not `Indexed` and `Flagged`, as in `kernels!` and `warp_rings`: the compiler's errors would then give the paths of the types `ring::Indexed` and
+// `ring::Flagged`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
     /// One warp, between [`spsc`](crate::ring::spsc) rings: a `persistent fn`.

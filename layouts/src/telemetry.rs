@@ -57,8 +57,8 @@ pub struct TelemetryBuffer<W = u64> {
     /// Maximum, nanoseconds; at most 4.29 s. Device.
     pub latency_max_ns: W,
     /// Messages in the rings as of the kernel's last loads of the host's indices: input ring in the low 32 bits, output ring in the high 32. A
-    /// working kernel loads the output's index only if its answers need more slots than it knows to be free, so its output depth is an upper bound; a record without
-    /// work loads it. Device.
+    /// working kernel loads the output's index only if its answers need more slots than it knows to be free, so its output depth is an upper bound; a record
+    /// without work loads it. Device.
     pub depths: W,
     /// Time of this record by the kernel's clock, nanoseconds. Device.
     pub updated_ns: W,

@@ -1,6 +1,7 @@
 //! Fills: of which elements one [`Fill`] of a backend suffices, and how others are spread by copies.
 //!
-//! 1. An element of 1, 2, 4 or 8 bytes, or one that repeats so many bytes, such as a `u128` of 0, is one fill ([`Fill::repeating`]).
+//! 1. An element of 1, 2, 4 or 8 bytes, or of repeated ones, at most as many as its alignment, such as a `u128` of 0, is one fill
+//!    ([`Fill::repeating`]).
 //! 2. Any other element, for example of 16 bytes, is copied from the host to the first place. Then copies on the device double the written part until all
 //!    elements have it ([`Address::doublings`]): 20 copies for a million elements.
 //!

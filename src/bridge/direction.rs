@@ -14,8 +14,8 @@
 //!
 //! INVARIANT: towards the device, `end` and `seen` are at most `next`; `next` is at most `end` + capacity, `seen` + capacity, and the sender's tail. `seen` may
 //! be ahead of `end`: the kernel can pop messages before the bridge finds their copies complete. Towards the host, `end` <= `next` <= `seen` <= `end` +
-//! capacity, and the kernel's head is at most `next`. (Indices are free-running: <= means "at most capacity behind".)
-//! A value of the kernel that breaks this is refused as corrupt and not stored, so that no copy leaves a ring.
+//! capacity, and the kernel's ring is released up to `next` at most. (Indices are free-running: <= means "at most capacity behind".)
+//! A value of the kernel that breaks this is refused as corrupt and not stored: every copy stays within the rings.
 //!
 //! # A flush
 //!
@@ -23,8 +23,10 @@
 //! 2. Queued copies that are complete are passed on: their slots are released to the sender, or published to the receiver. In the same way, towards the
 //!    host, the kernel gets its slots back. Before that, neither may reuse them, since the copies may still read or write them.
 //! 3. The tail of the first ring is polled; without new messages, the flush ends.
-//! 4. If the known room does not suffice, the head of the second ring is polled, so once per lap of the ring instead of once per flush.
-//! 5. The copies and the store of the index begin. Blocking ones have arrived; queued ones become a [`Flight`], for a later step 2.
+//! 4. If the known room does not suffice, the head of the second ring is polled: about once per lap of the ring, if its consumer keeps up, instead of once per
+//!    flush.
+//! 5. The copies begin, and the store of the index, which towards the host waits for step 2 if the copies are queued. Blocking ones have arrived; queued ones
+//!    become a [`Flight`], for a later step 2.
 //!
 //! # Failures
 //!
@@ -33,7 +35,7 @@
 //! bridge alone writes that word, after the copies, so its value tells what has arrived; it must be one that the bridge can have written. Towards the host
 //! with queued copies, that word is stored later than the arrival, and what has arrived is the bridge's own index: all later copies are repeated. A failed
 //! store of the released head needs no such step: the next flush stores it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts
-//! failed flushes until one shows progress; a pump gives up by it.
+//! failed flushes until one shows progress; a pump gives up by it, and so does a channel.
 
 use core::mem::ManuallyDrop;
 use std::boxed::Box;
@@ -103,8 +105,8 @@ impl<E: HostEnd> Direction<E> {
         Ok(())
     }
 
-    /// Moves messages; returns the number of those whose copies began, towards the device, or that arrived, towards the host. For a shared ring: makes the
-    /// host's stores visible; returns the messages in the ring.
+    /// Moves messages; returns the number of those whose copies began, towards the device, or that arrived, towards the host. For a shared ring: orders
+    /// the host's earlier stores before its later loads; returns the messages in the ring.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(transfer) = &mut self.transfer {
             return transfer.flush();
@@ -171,7 +173,7 @@ struct Flight {
     end: u64,
 }
 
-/// Consecutive failed flushes, with own index and number of polls at the last one.
+/// Failed flushes since the last progress, with own index and number of polls at the last failure.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
@@ -366,8 +368,8 @@ impl<E: HostEnd> Transfer<E> {
             self.in_doubt = false;
             flights.push_back(Flight { first: copies[0], left, end: span.end() });
         } else {
-            // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots. Only the bridge writes the index, and both rings
-            // are live.
+            // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots. Only the bridge writes the index, and both
+            // rings are live.
             unsafe { transport.send(span, from, to, index) }?;
             self.in_doubt = false;
             self.arrived(span.end());

@@ -1,6 +1,7 @@
 //! [`HostRing`]: the host's ring of one direction, and the bridge's end of it, [`HostEnd`].
 //!
-//! 1. Each end exists once: a user's [`Sender`](super::Sender) or [`Receiver`](super::Receiver), and the bridge's [`HostEnd`] or, in a shared ring, the kernel's.
+//! 1. Each end exists once: a user's [`Sender`](super::Sender) or [`Receiver`](super::Receiver), and the bridge's [`HostEnd`] or, in a shared ring, the
+//!    kernel's.
 //! 2. The memory lives as long as the last end, and as the last queued operation that uses it.
 //! 3. A thread that sleeps at the ring is woken after a publication that it has not seen ([`WakeFlag`]).
 
@@ -62,7 +63,8 @@ impl HostRing {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Reads both indices without taking an end; in a forked process, they are 0. A ring with flags stores only the consumer's index: its tail is found by counting flags from there.
+    /// Reads both indices without taking an end; in a forked process, they are 0. A ring with flags stores only the consumer's index: its tail is found by
+    /// counting flags from there.
     pub fn indices<T: RingMessage>(&self) -> Indices {
         if !self.is_here() {
             return Indices { head: 0, tail: 0, capacity: self.layout.capacity() };

@@ -1,7 +1,8 @@
 //! [`TransferStrategy`]: how messages move between host and device.
 //!
-//! To add one: a variant here, with its name and its place in `for_device`; what it does, in `transport.rs` (`Transport::new`); what may be combined with it,
-//! in `options.rs` (`check`); which kernels can have it, in `channel/builder.rs` (`open`). The compiler lists the other places, which name all variants.
+//! To add one: a variant here, with its name and its place in `for_device`; what it does, in `transport.rs` (`Transport::new`) or, if the rings are shared, in
+//! `host_ring.rs` and `ends.rs`; possible combinations, in `options.rs` (`check`); which kernels can have it, in `channel/builder.rs` (`open`). The
+//! compiler lists the other places, which name all variants.
 
 use ringmem_layouts::ring::RingFlags;
 

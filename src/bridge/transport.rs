@@ -7,8 +7,8 @@
 //! | queued | on a stream of its own | a load, or a queued copy that a later poll completes | `Async`, `DmaPolling` |
 //!
 //! 1. A span of slots is at most two copies: before the wrap and after it.
-//! 2. The index is stored after the copies: by a release store, by the order of blocking calls, or by the order of the stream. A failed copy prevents a
-//!    queued store.
+//! 2. The index is stored after the copies: by a release store, by one blocking call for both, or by the order of the stream. A queued store is prevented by a
+//!    failure from the operation `since` on; the store of a head, which frees slots, has none: the direction stores it only once its copies are complete.
 //! 3. One queued poll is in flight at a time. Polls have numbers, so that a caller can wait for a poll that began after an event.
 //! 4. Nothing is undone: after an error, copies may be in flight and the store may or may not have happened. The direction finds out
 //!    ([`Transfer`](super::direction::Transfer)).
@@ -34,7 +34,7 @@ pub(super) struct Transport {
     backend: Arc<dyn Backend>,
     kind: Kind,
     pub counts: Arc<Counts>,
-    /// Pinned words that polls copy the kernel's index to.
+    /// Pinned words, to which queued polls copy the kernel's index, and blocking reads any index of the device ring.
     staging: Pages,
     /// Numbers of the last begun and the last completed poll.
     polls: [u64; 2],
@@ -60,7 +60,7 @@ pub(super) struct Queue {
 /// Both rings through host addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Mapped {
-    // INVARIANT: the first slots of both rings, and the index words of the device ring's headers. The rings outlive the transport.
+    // INVARIANT: the first slots of both rings, and the index words of the device ring's headers. The transport is used only while `Rings` has both.
     pub host_slots: NonNull<u8>,
     pub device_slots: NonNull<u8>,
     pub theirs: NonNull<HostWord>,
@@ -91,7 +91,7 @@ impl Span {
     }
 }
 
-/// The store of an index: its word, its value, and the first operation whose failure prevents it.
+/// The store of an index: its word, its value, and the first operation whose failure prevents it; `None` if none does.
 #[derive(Clone, Copy)]
 pub(super) struct IndexStore {
     pub word: Address,
@@ -118,7 +118,7 @@ impl Transport {
             TransferStrategy::DmaPolling { poll_interval_us } => {
                 queued(Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))))?
             }
-            // Shared rings are not moved, and have no transport.
+            // Shared rings are not moved: `Direction::open` creates no transport for them.
             TransferStrategy::Async | TransferStrategy::Unified | TransferStrategy::Flagged => queued(None)?,
         };
         Ok(Self { backend: Arc::clone(backend), kind, counts, staging, polls: [0; 2] })
@@ -136,7 +136,7 @@ impl Transport {
         if let Kind::Queued(queue) = &mut self.kind { Some(queue) } else { None }
     }
 
-    /// Resets the interval of polls, because the other direction has moved messages.
+    /// Resets the interval of polls, because either direction has moved messages: an answer or room may follow soon.
     pub const fn hurry(&mut self) {
         if let Kind::Queued(Queue { pace: Some(pace), .. }) = &mut self.kind {
             pace.hurry();
@@ -209,7 +209,7 @@ impl Transport {
         self.polls[0]
     }
 
-    /// Returns true if a poll that began after so many is complete.
+    /// Returns true if one of the polls after the first `begun` is complete.
     pub const fn has_polled_since(&self, begun: u64) -> bool {
         self.polls[1] > begun
     }
@@ -283,7 +283,8 @@ impl Transport {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Waits until no queued operation uses the rings. Their errors are those that led here.
+    /// Waits until no queued operation uses the rings. Their errors are those that led here. Of a driver that does not answer, they may go on: later
+    /// operations of this stream are executed after them, and write the same again.
     pub fn settle(&mut self) {
         if let Kind::Queued(queue) = &mut self.kind {
             queue.polling = None;
@@ -344,7 +345,7 @@ fn to_staging(staging: &Pages, from: Address, offset: u64) -> Result<(Copy, &Hos
     Ok((Copy { to: Address::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
 }
 
-/// When to poll an index by a copy: at most once per interval, which doubles up to 64 times while the index stands still.
+/// When to poll an index: at most once per interval, which doubles while the index stands still, up to 64 times the shortest.
 pub(super) struct Pace {
     shortest: Duration,
     interval: Duration,

@@ -195,7 +195,8 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
         let shape = Shape { groups: is_grouped.then_some(groups), warps, is_raw: false };
-        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings, and the counters of its groups. Managed memory was checked.
+        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings, and the counters of its groups. Managed memory was
+        // checked.
         unsafe { Channel::open_with(&Arc::clone(backend).erased(), device, &module, &options, shape) }
     }
 }

@@ -1,13 +1,13 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with a ring of messages and a ring of answers.
 //!
-//! Messages have a fixed size. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; for more bytes than the device has
-//! memory, [`streaming`](crate::streaming).
+//! Messages have a fixed size. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; for more bytes than the device
+//! has memory, [`streaming`](crate::streaming).
 //!
 //! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
-//! Unless host and kernel share the rings, a call has to move messages between the host's rings and the kernel's. These do: [`flush`](Channel::flush), a send of
-//! one message, a receive of one that finds no answer, and [`input_waiting`](Channel::input_waiting) and [`output_waiting`](Channel::output_waiting). Those
+//! Unless host and kernel share the rings, a call has to move messages between the host's rings and the kernel's. These do: [`flush`](Channel::flush), a send
+//! of one message, a receive that finds no answer, and [`input_waiting`](Channel::input_waiting) and [`output_waiting`](Channel::output_waiting). Those
 //! of slices, in place or in batches do not, which their documentation says. A send also brings answers if it moved nothing, if the ring was full, or if the
 //! output ring may be half full, counted as if each message had one answer.
 //!
@@ -121,12 +121,12 @@ struct Relaunch {
 
 #[derive(Clone, Copy)]
 struct Shape {
-    /// The number of groups of a [grouped](Rings::OfGroups) kernel, whose first argument after the four is the address of [`Groups`]; `None` for another
-    /// kernel, which has one group.
+    /// The number of groups of a `grouped fn`, whose first argument after the four is the address of [`Groups`]; `None` for another kernel, which has one
+    /// group.
     groups: Option<u32>,
-    /// The warps of each group; several for a [block](Rings::OfBlock).
+    /// The warps of each group; several for a `block fn`.
     warps: u32,
-    /// What the kernel uses is promised by the caller of `open_raw`; else by [`Persistent`].
+    /// The caller of `open_raw` promises how the kernel uses memory; else [`Persistent`] does.
     is_raw: bool,
 }
 
@@ -135,7 +135,7 @@ impl Shape {
 }
 
 impl Relaunch {
-    /// Gives the launch an epoch that no other has, and prepares the control block and the telemetry for it.
+    /// Gives the launch an epoch that none of this process's last 2^32 launches had, and prepares the control block and the telemetry for it.
     ///
     /// # Safety
     ///
@@ -163,7 +163,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// - The backend's error, for short memory or an invalid image; [`Error::Abi`] for other layouts.
     /// - [`Error::Residency`], or the launch's error.
     /// - [`Error::Kernel`] if it faulted, returned or timed out.
-    /// - [`Error::Unsupported`] without mutually visible pinned memory, or for managed memory without concurrent access: use
+    /// - [`Error::Unsupported`] without mutually visible pinned memory. Also for a device without concurrent access to managed memory: there, use
     ///   [`open_raw`](Self::open_raw).
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
         Self::builder(kernel).open(backend, device)
@@ -313,8 +313,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.launch.shape.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw (use Channel::restart_raw)" });
         }
-        // SAFETY: not raw, so `Builder::open` opened it: `Persistent` promises that the kernel uses only its control block, telemetry and
-        // rings, and managed memory was checked.
+        // SAFETY: not raw, so `Builder::open` opened it: `Persistent` promises that the kernel uses only its control block, telemetry,
+        // rings and the counters of its groups, and managed memory was checked.
         unsafe { self.restart_raw() }
     }
 

@@ -63,8 +63,8 @@ impl<T: Element> Taken<T> {
     ///    initialised, and the host may access them.
     /// 3. Until then, nothing else writes them; unless the tensor is read-only, nothing else reads them either. Queued work of the producer is complete, or
     ///    ordered before the stream that is passed to `into_buffer`.
-    /// 4. After a success, the caller does not use the tensor, and does not call the deleter. The deleter may be called in any thread, does not unwind, and does
-    ///    not wait for a thread that waits for this library: with ctypes, call the library through `CDLL`, not `PyDLL`, which keeps Python's lock.
+    /// 4. After a success, the caller does not use the tensor, and does not call the deleter. The deleter may be called in any thread, does not unwind, and
+    ///    does not wait for a thread that waits for this library: with ctypes, call the library through `CDLL`, not `PyDLL`, which keeps Python's lock.
     pub unsafe fn from_raw(tensor: NonNull<DlManagedTensorVersioned>) -> Result<Self, TensorError> {
         // SAFETY: the tensor is live, and each version of the structure begins with its version.
         let got = unsafe { (&raw const (*tensor.as_ptr()).version).read() };

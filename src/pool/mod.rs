@@ -137,15 +137,16 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
-    /// Frees empty slabs, then whole free handles, each longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all thread caches, so that
-    /// free blocks coalesce; [`MemoryManager::defragment`](crate::manager::MemoryManager::defragment) also moves blocks. Keeps memory whose free the backend
-    /// would [defer](crate::backend::Backend::defers_free). Takes time in proportion to the slabs, or to the free parts.
+    /// Frees empty slabs, then whole free handles, each longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all
+    /// thread caches, so that free blocks coalesce; [`MemoryManager::defragment`](crate::manager::MemoryManager::defragment) also moves blocks. Keeps memory
+    /// whose free the backend would [defer](crate::backend::Backend::defers_free). Takes time in proportion to the slabs, or to the free parts.
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
-    /// Frees empty slabs and whole free handles whose last use was at least `age` ago; returns the freed bytes. First flushes all thread caches. The last use is the free of a
-    /// slab's last block; if queued work used it longer, the first call that finds the work complete, unless a flush finds it complete already.
+    /// Frees empty slabs and whole free handles whose last use was at least `age` ago; returns the freed bytes. First flushes all thread caches. The last use
+    /// is the free of a slab's last block; if queued work used it longer, the first call that finds the work complete, unless a flush finds it complete
+    /// already.
     ///
     /// A thread's cached blocks of one size class have one time, that of their last free, so a block that others of its class were freed after counts
     /// as used later than it was. A thread that frees blocks of a class less than 100 us apart reads the clock only at every 8th, 64th, and so on, up

@@ -1,9 +1,10 @@
-//! Who owns an end of a shared ring, and how the other end notices that the owner has left or died: [`EndLock`], [`Ownership`].
+//! Ownership of an end of a shared ring, and how the other end notices a leave or a death: [`EndLock`], [`Ownership`].
 //!
 //! An owner holds a lock on one byte of the ring's file, by an open file description of its own: no other description has the lock, and the system releases
-//! it when the last copy of the description is closed, which is when the owner's process ends, however it ends. A forked child has a copy: while it lives
-//! and has not called `exec`, a dead owner counts as alive. The lock cannot tell a leave from a death, or one owner from the next. The owner word of the ring's
-//! header does: a generation, counted up by each owner, and in the low two bits the state that the owner has stored.
+//! it when its last descriptor is closed, which is when the owner's process ends, however it ends. A forked child has a descriptor too: while it lives and has
+//! not called `exec`, a dead owner counts as alive, unless one of both drops the end, which releases the lock for both. The lock cannot tell a leave from a
+//! death, or one owner from the next. The owner word of the ring's header does: a generation, counted up by each owner, and in the low two bits the state that
+//! the owner has stored.
 //!
 //! | generation and state in the word | lock | [`OwnerState`] |
 //! |---|---|---|
@@ -11,24 +12,29 @@
 //! | `CLOSED`: the last owner has left | - | `Left` |
 //! | `OPEN` | held | `Alive` |
 //! | `OPEN` | free, and the word is unchanged after that query | `Died` |
+//! | `OPEN` | the system does not say | `Alive` |
 //!
-//! An owner takes the lock, then stores `OPEN`; it stores `CLOSED`, then releases the lock. So the word is written by the holder of the lock only. An
-//! observer loads the word, queries the lock, and loads the word again: without the second load, an owner that closes the end between load and query would
-//! seem dead. A word that has changed is judged again; after eight changes, each by a new owner, the end counts as alive.
+//! An owner takes the lock, then stores `OPEN`; it stores `CLOSED`, then releases the lock. So the word is written by the holder of the lock only (but for the
+//! second drop of an end that a fork has copied, which `shared` forbids). An observer loads the word, queries the lock, and loads the word again: without the
+//! second load, an owner that closes the end between load and query would seem dead. A word that has changed is judged again; after the eighth change, each by
+//! a new owner or its leave, the end counts as alive.
 //!
-//! The state 3, which no owner stores, counts as `OPEN`. A hostile peer can write anything into its word. That only makes this end wait, or find it disconnected.
+//! The state 3, which no owner stores, counts as `OPEN`. A hostile peer can write anything into the words. That only makes this end wait, find an owner where
+//! none is, or none where one is.
 //!
 //! # A death
 //!
-//! A consumer dies, for example (a producer's death is the mirror image):
+//! A consumer dies, for example:
 //!
-//! 1. The system releases its lock. The ring's memory stays as it was: the owner word says `OPEN`, the head is the last one published, so messages that it
+//! 1. The system releases its lock. The ring's memory does not change: the owner word says `OPEN`, the head is the last one published, so messages that it
 //!    popped without releasing their slots are still in the ring, and if it died asleep, the wait word still counts it.
-//! 2. Nobody is woken. Calls of the producer that do not wait succeed until the ring is full. Calls that have to wait ask
-//!    [`Ownership::is_disconnected`] in each turn of their loop, which makes the system call in some of them; a sleeper wakes every 100 ms for it. They fail
-//!    with `Disconnected`.
+//! 2. No sleeper is woken. The producer's own `push` and `push_slice` succeed until the ring is full. Those of a waiting end ask
+//!    [`Ownership::is_disconnected`] first, and in each turn of a wait; it makes the system call in some of these. A sleeper wakes every 100 ms to ask. From
+//!    the call on that notices the death they fail with `Disconnected`.
 //! 3. A successor takes the lock, clears the count of sleepers, attaches at the published head, and so pops the unreleased messages again. It stores `OPEN`
 //!    with the next generation and wakes the producer, which is connected again: a death is remembered with its owner word.
+//!
+//! If a producer dies, its unpublished messages are lost, and the consumer's waits fail only after the published ones have been popped.
 
 use std::cell::Cell;
 use std::format;
@@ -139,8 +145,8 @@ fn unopened(path: &str, errno: Errno) -> Error {
     Error::of_file("open", path.as_ref(), io::Error::new(answer.kind(), format!("{answer}: {why}")))
 }
 
-/// Returns the owner word, and the state that it and the lock show. A system call, unless the end is closed. `file` is not the description that holds the
-/// lock, which the query would ignore.
+/// Returns the owner word, and the state that it and the lock show: by system calls, usually one, unless the end had no owner or the last one has left. `file`
+/// is not the description that holds the lock, which the query would ignore.
 pub(super) fn owner_state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
     owner_state_by(|| owner.load_acquire(), side, file)
@@ -171,7 +177,7 @@ pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     owner::generation(side.owner(header).load_acquire())
 }
 
-/// `None` if the end is open: then the word does not tell whether the owner is alive.
+/// The state of an end without an owner; `None` if it is open, when the word does not tell whether the owner is alive.
 const fn closed_state(word: u64) -> Option<OwnerState> {
     match word & STATE {
         FREE => Some(OwnerState::NotYet),
@@ -195,7 +201,7 @@ pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte
 ///
 /// A leave is read from the owner word at each check. A death needs a system call, which would cost more than a push: one check in 64 makes it, and one in 8
 /// if a millisecond has passed since the last. So a spinning end notices a death within 64 checks, and a sleeping one,
-/// which checks twice at each of its wake-ups, within four of them.
+/// which checks at least twice at each of its wake-ups, within four of them.
 ///
 /// Dropping it releases the lock, then wakes the peer, then unmaps: a woken successor finds the end free, and the wait word is still mapped.
 pub(super) struct Ownership {

@@ -1,4 +1,5 @@
-//! The subcommands: one file each, with its arguments, examples and `run`. To add one, add a file and a variant of [`Command`].
+//! The subcommands: a file each, with its arguments, examples and `run` (those that print texts share `manual.rs`). To add one, add a file and a variant of
+//! [`Command`]; the compiler lists what else.
 
 mod demo;
 mod doctor;

@@ -1,35 +1,40 @@
 //! How the lanes of a warp pop messages and push answers together: a type for each kind of ring.
 //!
-//! Every lane holds an equal copy of both ends and calls every method, in the same order. A round is:
+//! Every lane holds a copy of both ends, with equal indices, and calls the methods of a round in the same order:
 //!
-//! 1. [`take`](Rings::take): the lanes agree on a number of messages that have arrived and for whose answers there are slots, and all see the messages.
+//! 1. [`take`](Rings::take): the lanes agree on a number of messages that have arrived and for whose answers there are slots.
 //! 2. [`answer`](Rings::answer): the lanes divide the messages, and read and write slots in place. [`prepare`](Rings::prepare) follows.
-//! 3. A barrier: no lane accesses the slots any more.
+//! 3. A barrier: after it no lane reads messages or writes answers of this round (but lane 0 may still set the first answer's flag).
 //! 4. [`publish`](Rings::publish): every lane advances its copies, and lane 0 makes the answers visible and the input's slots free.
 //!
 //! # A push by the warp
 //!
-//! In SPSC rings ([`Indexed`]), 32 answers get from the lanes to the host like this; a pop is the mirror image, in the same steps.
+//! In SPSC rings ([`Indexed`]) and with the handler [`Each`](super::Each), the answers of a round get from the lanes of a warp to the host like this. The pop
+//! of their messages takes the same steps, with head and tail exchanged.
 //!
 //! | step | lane 0 | every lane | orders |
 //! |---|---|---|---|
-//! | 1 | loads the output's head with acquire | | the host's reads of the freed slots, before all that lane 0 does next |
-//! | 2 | | the head comes by a shuffle; barrier of the warp | the same, before what all lanes do next: acquire and barrier together are cumulative |
+//! | 1 | loads the output's head with acquire, if too few slots are known to be free | | the host's reads of freed slots, before all that lane 0 does next |
+//! | 2 | | the head comes by a shuffle, which orders nothing; barrier of the warp | the same, before what all lanes do next |
 //! | 3 | | lane `l` writes the slots `tail + l`, `tail + l + 32`, ... with plain stores | |
-//! | 4 | | barrier of the warp | all lanes' stores, before what lane 0 does next |
-//! | 5 | `fence.acq_rel.sys`, then stores `tail + count`, relaxed | counts `count` in its own copy | the slots before the tail, for the host, which loads the tail with acquire |
+//! | 4 | | barrier of the warp | all lanes' accesses to slots, before what lane 0 does next |
+//! | 5 | `fence.acq_rel.sys`, then stores `tail + count` and the input's new head, relaxed | advances its copy | the slots before the tail, for the host, which acquires the tail |
 //!
-//! So a push costs one fence and one store across the bus for all lanes, whatever their number, and a lane that has written its slots waits at step 4 for the
-//! slowest. No lane may write between steps 4 and 5: the fence orders only stores that a barrier has ordered before it.
+//! Steps 1 and 2 are right because causality order is transitive: what an acquire of lane 0 has ordered, the barrier orders for all lanes. Without a load in
+//! step 1, that of an earlier round holds. Steps 4 and 5 are right for the same reason: the fence releases lane 0's own earlier stores, and all that the
+//! barrier put before it. So after step 4 no lane may write an answer, which could arrive after the tail, or read a message, whose slot step 5 frees.
+//!
+//! One fence and two stores of indices publish a round, however many lanes it has. In a block of several warps the same steps use the block's barrier, and
+//! lanes are numbered through all its warps.
 //!
 //! # Kinds of rings
 //!
 //! | type | rings | `take` | what publishes the answers |
 //! |---|---|---|---|
-//! | [`Indexed`] | SPSC | lane 0 polls both indices and broadcasts them | lane 0 stores both indices |
+//! | [`Indexed`] | SPSC | lane 0 polls the indices that it needs, and broadcasts them | lane 0 stores both indices |
 //! | [`Flagged`] | SPSC with a flag in each slot | each lane polls the flags of its slots; a ballot counts those present from the first on | the lanes set all flags but the first before the barrier, lane 0 the first after it |
 //! | [`Paired`] | SPSC with a flag in each word | each lane polls the words that it moves; a ballot, as above | each lane's stores publish themselves, before the barrier |
-//! | [`Grouped`] | two SPSC rings for all groups | lane 0 polls both indices, and reserves messages and slots by one read-modify-write in device memory | lane 0, once all earlier reservations are published |
+//! | [`Grouped`] | two SPSC rings for all groups | lane 0 polls the indices that it needs, and reserves messages and slots by one read-modify-write in device memory | lane 0, once all earlier reservations are published |
 
 mod flagged;
 mod grouped;
@@ -59,7 +64,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Waits on one lane; returns false after the limit, or if there is nothing to wait for.
+    /// Waits on one lane; returns whether it is done: also after the limit, or if the wait is in vain.
     #[inline(always)]
     fn until<L: Lanes>(self, lanes: &L, is_done: impl Fn() -> bool, is_vain: impl Fn() -> bool) -> bool {
         let begun = lanes.now_ns();
@@ -109,7 +114,7 @@ pub trait Membership: Copy {
 
 impl Membership for () {}
 
-/// Two rings. Every lane holds an equal copy and calls every method, in the same order.
+/// Two rings. Every lane holds a copy with equal indices, and calls the methods that are not of one lane in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes>: Sized {
     /// A kernel's argument: the address of its groups' counters, or nothing.
     type Argument: Copy;
@@ -134,7 +139,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes>: Sized
         let _ = (lanes, epoch);
     }
 
-    /// Polls both rings; returns how many messages all lanes take. Polls for `own` more slots than for the answers.
+    /// Polls the rings, unless enough is known; returns how many messages all lanes take. Looks for `own` slots beyond those of the answers.
     fn take(&mut self, lanes: &L, batch: u64, own: u64) -> Result<u64, Over>;
 
     /// Returns the known number of free slots, at most those for the answers to `count` messages and `own` more.
@@ -162,14 +167,14 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes>: Sized
         let _ = (lanes, count);
     }
 
-    /// Publishes the first `sent` slots and releases the messages, with one fence. On an error, which only [`Grouped`] returns, nothing is published.
+    /// Publishes the first `sent` slots and releases the messages, with at most one fence. On an error, which only [`Grouped`] returns, nothing is published.
     ///
     /// # Safety
     ///
     /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare) before a barrier. `sent` is what lane 0's call of it returned.
     unsafe fn publish(&mut self, lanes: &L, count: u64, sent: u64, patience: Patience) -> Result<(), Fault>;
 
-    /// The number after the last message taken; for [`Grouped`], of those that any group has answered.
+    /// The number after the last message that was answered and published; for [`Grouped`], by any group.
     fn taken(&self) -> u64;
 
     /// Messages taken and not yet answered, of which `count` by this group.

@@ -1,4 +1,4 @@
-//! MPSC and MPMC rings under every interleaving and every reordering that loom knows, and weakened twins that must fail.
+//! MPSC and MPMC rings under every interleaving and every reordering that loom knows, and weakened twins that must fail (`loom_machine.rs` weakens them).
 
 use crate::loom_machine;
 

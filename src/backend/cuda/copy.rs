@@ -289,8 +289,8 @@ impl Inner {
             *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
             let copy = |op: &mut OpBuilder<'_>| {
                 let ends = Ends { to, from, route: ends.route };
-                // SAFETY: the device's end is part of the operation's, exclusive until it is complete: the caller's promise. The waits make the staging exclusive
-                // to this part.
+                // SAFETY: the device's end is part of the operation's, exclusive until it is complete: the caller's promise. The waits make the staging
+                // exclusive to this part.
                 op.call(|_| unsafe { self.call_driver(&ends, len, &queue.device, caller) })
             };
             let function = |op: &mut OpBuilder<'_>| {
@@ -363,8 +363,8 @@ impl Inner {
                 }
             })?;
         } else {
-            // SAFETY: `find_word` checked the alignment, and found the word in a live range that the host may access; or the caller promises it for its pageable
-            // memory. The caller also promises that others access it as a word.
+            // SAFETY: `find_word` checked the alignment, and found the word in a live range that the host may access; or the caller promises it for its
+            // pageable memory. The caller also promises that others access it as a word.
             unsafe { store_word(HostAddress::new(found.place), value) };
         }
         CompletionCount::PUBLICATION.count(&self.counts);
@@ -390,8 +390,8 @@ impl Inner {
                 let is_managed = found.location == MemoryLocation::Unified;
                 if found.location == MemoryLocation::Host || is_managed && !is_driver_only {
                     let address = HostAddress::new(found.place);
-                    // SAFETY: `find_word` checked the alignment. The caller promises that the word lives until the store is executed, and that others access it as a
-                    // word. The queue runs no host function of a complete operation.
+                    // SAFETY: `find_word` checked the alignment. The caller promises that the word lives until the store is executed, and that others access it
+                    // as a word. The queue runs no host function of a complete operation.
                     return self.host(op, queue.handle(), move || unsafe { store_word(address, value) });
                 }
                 if device.facts.writes_words && !is_managed {

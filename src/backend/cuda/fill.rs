@@ -2,19 +2,22 @@
 //!
 //! | element | memory | calls of the driver |
 //! |---|---|---|
-//! | of 1, 2, 4 or 8 bytes | that the host may access | none: this thread fills it, or a host function if queued |
+//! | of 1, 2, 4 or 8 bytes | that the host may access | none: this thread fills it; for a queued fill a host function |
 //! | that repeats every byte | other | `cuMemsetD8Async` |
-//! | that repeats every 4 bytes, and the target has whole, aligned words | other | `cuMemsetD32Async`, if the driver has it |
-//! | any other of 2, 4 or 8 bytes | other | a copy of 8 bytes (the seed) to the start, then copies on the device, each doubling the written part |
-//! | larger, for example of 16 bytes, that repeats 1, 2, 4 or 8 bytes | any | those of the repeated part, which is the backend's element ([`Fill::repeating`]) |
-//! | any other larger one | any | a copy of the element from the host to the start, then copies within the target, each doubling the written part |
+//! | that repeats every 4 bytes, if the target has whole, aligned words | other | `cuMemsetD32Async`, if the driver has it |
+//! | any other of 2, 4 or 8 bytes | other | a copy of at most 8 bytes (the seed) to the start, then copies on the device, each at most doubling the written part |
+//! | any of another size, for example 16 | any | see below |
 //!
-//! The last line is not in this file: a backend's [`Fill`] has elements of at most 8 bytes, so `SliceMut::fill` (`src/memory/slice.rs`) and
-//! `Stream::queue_fill` (`src/stream/transfer.rs`) make these copies, on any backend. The doublings are the same as here: `Address::doublings`.
+//! A backend's [`Fill`] has elements of 1, 2, 4 or 8 bytes. `SliceMut::fill` (`src/memory/slice.rs`) and `Stream::queue_fill` (`src/stream/transfer.rs`) fill
+//! with elements of other sizes, on any backend:
+//!
+//! - an element of 1, 2, 4 or 8 repeated bytes, as many as its alignment at most, by a [`Fill`] with these ([`Fill::repeating`]): a `u128` of 0, for example;
+//! - any other by a copy of the element from the host to the start, then copies within the target, each at most doubling the written part
+//!   (`Address::doublings`, as here). If the backend refuses a later copy, the earlier ones are listed with the buffer, and the rest is unwritten.
 //!
 //! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
-//! complete. If a call fails after another one, the range is tainted (`write_queued` in `copy.rs`), or the blocking call returns the error with the range partly
-//! written.
+//! complete. If a call of one queued [`Fill`] fails after another one, the range is tainted (`write_queued` in `copy.rs`); a blocking fill returns the error
+//! with the range partly written.
 
 use core::ptr::NonNull;
 
@@ -148,7 +151,7 @@ unsafe fn fill_by_driver(
     let (end, seeds) = (to + fill.bytes(), fill.bytes().div_ceil(SEED_BYTES));
     for copy in Address::Device(DeviceAddress::new(to)).doublings(SEED_BYTES, seeds) {
         let (to, from) = (copy.to.get(), copy.from.get());
-        // The last seed may be cut: elements of 2 bytes need not fill it.
+        // The last seed may be cut: shorter elements need not fill it.
         let len = copy.bytes.min(end - to) as usize;
         // SAFETY: both ranges are within the target, which is exclusive until the fill is complete: the caller's promise. They do not overlap.
         call(&mut |stream| unsafe { calls.cuMemcpyDtoDAsync_v2(to, from, len, stream) })?;

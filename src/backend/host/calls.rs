@@ -1,15 +1,16 @@
-//! What calls of a host backend have in common, whatever they do: the fault plan may strike them, the model of the link learns how long they take, and the log
-//! gets a line for each.
+//! What calls of a host backend have in common, whatever they do: the fault plan may strike them, the model of the link learns of work that takes time, and the
+//! log gets a line for each, and another one when a queued operation is executed. Calls that return a block are in `address_range.rs` (`call_for_block`), as a
+//! panic must not lose it; `free` is in `backend.rs`.
 //!
 //! | call | method | a planned fault |
 //! |---|---|---|
-//! | returns at once, or allocates | [`call`](HostBackend::call) | in place of the call |
+//! | returns at once | [`call`](HostBackend::call) | in place of the call |
 //! | copies, fills or stores while the caller waits | [`at_once`](HostBackend::at_once) | as above |
-//! | waits for operations | [`waited`](HostBackend::waited) | after the wait, so that the operations are complete all the same |
+//! | waits for operations | [`waited`](HostBackend::waited) | after the wait, if it succeeded: the operations are complete all the same |
 //! | queues an operation | [`queue`](HostBackend::queue) | in place of the call, or when the operation is executed (`execute.rs`) |
 //!
-//! A fault that flips bits is another matter: the call is made, and then a byte that it wrote is wrong. Without plan, model and log a call goes straight to its
-//! work.
+//! A fault that flips a bit is another matter: the copy is made, and then a byte that it wrote in this backend's memory is wrong. Without plan, model and log a
+//! call goes straight to its work.
 
 use std::sync::Arc;
 

@@ -69,7 +69,8 @@ impl Queue {
         inner.deferred.drain(inner);
     }
 
-    /// Executes an operation, or fails it: by an injected fault, or because the stream is broken. After a panic outside a kernel, later operations fail unexecuted.
+    /// Executes an operation, or fails it: by an injected fault, or because the stream is broken. After a panic outside a kernel, later operations fail
+    /// unexecuted.
     fn execute(&self, inner: &Inner, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);

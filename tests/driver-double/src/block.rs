@@ -130,7 +130,7 @@ impl Own {
         }
         // SAFETY: no address is requested, so no mapping is replaced.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), layout.size(), ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
-        // SAFETY: these pages, which are mapped; what a child does not have changes nothing here.
+        // SAFETY: mapped pages of this block alone; the advice changes nothing in this process.
         unsafe { madvise(base, layout.size(), Advice::LinuxDontFork) }.ok()?;
         Some(Self { base: NonNull::new(base.cast())?, layout, is_mapped: true })
     }

@@ -107,7 +107,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// `at_once` work runs before the log line and the planned failures, and returns whether it was complete.
+/// `at_once` work is tried in place of [`enter`], unless a log, a plan or a wait needs that; it returns whether it was complete.
 macro_rules! calls {
     ($($needs:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(at_once $quick:block)? |$driver:pat_param| $body:block)+) => {
         #[allow(non_upper_case_globals)]

@@ -1,12 +1,13 @@
 //! Failures of driver calls: the N-th call of a symbol does nothing and returns a code, by `ringmem_double_fail` or the variable `RINGMEM_DOUBLE_FAIL`.
 //!
-//! Symbols are the driver's own: a copy is `cuMemcpyHtoDAsync_v2` or one of its siblings in `calls/copy.rs`, not the `cuMemcpyAsync` of the runtime API.
+//! Symbols are those of the double, as the library loads them: a queued copy is `cuMemcpyHtoDAsync_v2` or one of its siblings in `calls/copy.rs`. The driver's
+//! `cuMemcpyAsync` is not among them, nor is the runtime's `cudaMemcpyAsync`; a plan for an unknown symbol is an error, in the variable an abort.
 //!
 //! 1. A plan, added here, is a list of numbers and codes in the [`Symbol`].
-//! 2. Each exported function counts its call in `call::enter`. If the plan has the number, `enter` returns the code, and the function's body does not run:
-//!    nothing is checked, queued, allocated or freed, and no result is written.
-//! 3. Such a failure is of that call alone: the context and its queued work go on. What makes all later calls of a context fail, as on a device, is a kernel
-//!    that accesses other memory than its own or traps (`kernel.rs`).
+//! 2. Each function of the driver counts its call, in `call::enter` unless nothing is planned, logged or to wait for. If the plan has the number, `enter`
+//!    returns the code, and the function's body does not run: nothing is checked, queued, allocated or freed, and no result is written.
+//! 3. Such a failure is of that call alone: the context and its queued work go on. What makes the later calls of a context fail, as on a device, is a kernel
+//!    that ends in a fault: one of the PTX machine, a panic of a host build, or threads that the host cannot start (`kernel.rs`).
 
 use std::ffi::{CStr, c_char};
 
@@ -46,8 +47,8 @@ unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
     calls::all().find(|symbol| symbol.name == name)
 }
 
-/// Makes the `number`-th call of a symbol (from 1, since the last [`ringmem_double_reset`]) do nothing and return `code`. Returns 1 if that can never
-/// happen, else 0. Plans accumulate.
+/// Makes the `number`-th call of a symbol (from 1, since the last [`ringmem_double_reset`]) do nothing and return `code`. Returns 1 for an
+/// unknown symbol or code and for number 0, else 0; nothing happens if that call has been made. Plans accumulate.
 ///
 /// # Safety
 ///

@@ -7,9 +7,8 @@
 //!    order it.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a
 //!    release of system scope, or earlier: until a later step stores to the same granule, or any access of
-//!    system scope stores to it, until the table of hidden bytes is full, or until the block ends. Relaxed stores of system scope become visible in any order. A host that is
-//!    notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
-//!    less, is reported at once.
+//!    system scope stores to it, until the table of hidden bytes is full, or until the block ends. Relaxed stores of system scope become visible in any order.
+//!    A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with less, is reported at once.
 //!
 //! # Happens-before
 //!

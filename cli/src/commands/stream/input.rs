@@ -1,7 +1,7 @@
-//! [`Input`]: the bytes of a file or of standard input, and what the host computes of them for comparison.
+//! [`Input`]: the bytes of a file or of standard input, and the host's computation of the same for comparison.
 //!
 //! A file is streamed without the host's part, whose time would count as the device's, and then read again for it. Standard input cannot be read twice: the
-//! host's part sees it as it is read.
+//! host's part sees it meanwhile.
 
 use std::io::{self, Stdin};
 use std::path::Path;
