@@ -55,7 +55,7 @@ cfg_if! {
         pub mod bridge;
         pub mod cache;
         pub mod channel;
-        mod chunks;
+        mod growing_table;
         pub mod config;
         #[cfg(test)]
         mod eventually;

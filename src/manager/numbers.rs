@@ -51,8 +51,8 @@ use std::vec::Vec;
 
 use ringmem_layouts::RmwWord;
 
-use crate::chunks::{self, Chunks};
 use crate::error::IdError;
+use crate::growing_table::{self, GrowingTable};
 use crate::sys::fork::Process;
 use crate::{Error, HostWord, Rejected, Result};
 
@@ -81,7 +81,7 @@ pub(crate) struct Slots<V, S = ()> {
     /// In a forked process, a thread that does not exist may hold the lock: there, `insert` fails before it takes the lock, and before other calls the caller
     /// asks [`here`](Self::here) or [`own`](Self::own).
     process: Process,
-    slots: Chunks<Slot<V>>,
+    slots: GrowingTable<Slot<V>>,
     vacancies: Mutex<Vacancies>,
     /// Values removed, leased or not. Outside of the lock, since a removal under leases takes no lock.
     removed: AtomicU64,
@@ -125,7 +125,7 @@ impl<V, S> Slots<V, S> {
         Self {
             number: next_number(),
             process: Process::this(),
-            slots: Chunks::new(),
+            slots: GrowingTable::new(),
             vacancies: Mutex::new(Vacancies { emptied: Vec::new(), fresh: 0, counts: Counts::default() }),
             removed: AtomicU64::new(0),
             shared,
@@ -158,7 +158,7 @@ impl<V, S> Slots<V, S> {
             return Err(Rejected { error, value });
         }
         let Some((index, slot)) = self.vacant() else {
-            return Err(Rejected { error: IdError::Full { slots: chunks::MOST }.into(), value });
+            return Err(Rejected { error: IdError::Full { slots: growing_table::MOST }.into(), value });
         };
         // SAFETY: the slot is vacant; only this caller has its number.
         unsafe { *slot.value.get() = Some(value) };
@@ -171,7 +171,7 @@ impl<V, S> Slots<V, S> {
         let mut vacancies = self.vacancies();
         let index = match vacancies.emptied.pop() {
             Some(index) => index,
-            None if vacancies.fresh < chunks::MOST => {
+            None if vacancies.fresh < growing_table::MOST => {
                 vacancies.fresh += 1;
                 vacancies.fresh - 1
             }

@@ -65,9 +65,9 @@ fn a_value_is_found_by_its_index_and_never_by_a_stale_one() {
 fn insert_into_a_full_table_returns_the_value() {
     let slots = table();
     let first = put(&slots, 1);
-    slots.vacancies().fresh = chunks::MOST;
+    slots.vacancies().fresh = growing_table::MOST;
     let Rejected { error, value } = slots.insert(2).expect_err("none is left");
-    assert!(matches!(error, Error::Id(IdError::Full { slots: chunks::MOST })), "{error:?}");
+    assert!(matches!(error, Error::Id(IdError::Full { slots: growing_table::MOST })), "{error:?}");
     assert_eq!((value, slots.counts().inserted), (2, 1));
     assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
     assert_eq!(put(&slots, 3), Index { index: 0, generation: 2 }, "one is");

@@ -12,7 +12,7 @@ use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::chunks::Chunks;
+use crate::growing_table::GrowingTable;
 use crate::{CacheLineAligned, HostWord};
 
 pub(super) use slot::Record;
@@ -23,7 +23,7 @@ const FIRST: u32 = 64;
 type Slot = slot::Slot<HostWord>;
 
 pub(super) struct Slots {
-    slots: Chunks<Slot>,
+    slots: GrowingTable<Slot>,
     len: AtomicU32,
     /// A hint: the next search's start.
     cursor: CacheLineAligned<AtomicU32>,
@@ -36,7 +36,7 @@ thread_local! {
 
 impl Slots {
     pub fn new() -> Self {
-        Self { slots: Chunks::new(), len: AtomicU32::new(0), cursor: CacheLineAligned::new(AtomicU32::new(0)) }
+        Self { slots: GrowingTable::new(), len: AtomicU32::new(0), cursor: CacheLineAligned::new(AtomicU32::new(0)) }
     }
 
     /// `None` if 2^31 are in use.

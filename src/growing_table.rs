@@ -1,4 +1,4 @@
-//! [`Chunks`]: a table that grows, whose elements never move.
+//! [`GrowingTable`]: a table that grows, whose elements never move.
 //!
 //! 1. An element is found by its number without a lock, and its address stays the same until the drop of the table.
 //! 2. The table has room for at most 16 elements, or a quarter, more than necessary.
@@ -19,11 +19,11 @@ const CHUNKS: usize = (OCTAVES << STEP_BITS) as usize;
 /// Numbers of all chunks.
 pub(crate) const MOST: u32 = u32::MAX - ((1 << BASE_BITS) - 1);
 
-pub(crate) struct Chunks<T> {
+pub(crate) struct GrowingTable<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
 }
 
-impl<T> Chunks<T> {
+impl<T> GrowingTable<T> {
     pub fn new() -> Self {
         Self { chunks: [const { OnceLock::new() }; CHUNKS] }
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn growth_creates_one_chunk_and_moves_no_element() {
-        let (chunks, created) = (Chunks::new(), Cell::new(0));
+        let (chunks, created) = (GrowingTable::new(), Cell::new(0));
         let new = || {
             created.set(created.get() + 1);
             created.get()
