@@ -10,7 +10,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::shared::{lock, private};
+use crate::shared::{lock, private_file};
 use crate::sys::file::set_length;
 use crate::{Error, Result};
 
@@ -80,7 +80,7 @@ fn candidates() -> Vec<PathBuf> {
 /// The folder must belong to this user alone.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let folder = fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    private::check(&fs::fstat(&folder)?)?;
+    private_file::check(&fs::fstat(&folder)?)?;
     Ok(folder)
 }
 

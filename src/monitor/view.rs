@@ -12,7 +12,7 @@ use super::{BYTES, MAGIC, Page, RoundTrips, VERSION, folder, now};
 use crate::control::State;
 use crate::dump::{Conclusion, Dump, Indices, Twins};
 use crate::shared::mapping::Mapping;
-use crate::shared::private;
+use crate::shared::private_file;
 use crate::telemetry::TRIES;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
@@ -143,7 +143,7 @@ impl View {
     ///
     /// As [`shared::View::open`](crate::shared::View::open).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let (file, _) = private::open(path.as_ref())?;
+        let (file, _) = private_file::open(path.as_ref())?;
         let mapping = Mapping::read_only(file.as_fd(), BYTES as u64)?;
         let view = Self { file, mapping };
         view.page()?;
@@ -151,7 +151,7 @@ impl View {
     }
 
     fn page(&self) -> Result<&Page> {
-        let (needed, got) = (BYTES as u64, private::len(&self.file));
+        let (needed, got) = (BYTES as u64, private_file::len(&self.file));
         if got < needed {
             return Err(AttachError::TooSmall { needed, got }.into());
         }

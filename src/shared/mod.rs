@@ -44,7 +44,7 @@ mod end;
 mod liveness;
 pub(crate) mod mapping;
 mod memory;
-pub(crate) mod private;
+pub(crate) mod private_file;
 mod untyped;
 mod view;
 

@@ -11,7 +11,7 @@ use ringmem_layouts::ring::owner;
 
 use super::mapping::{Mapping, RingMemory};
 use super::memory::region_abi;
-use super::{OwnerState, Side, liveness, private};
+use super::{OwnerState, Side, liveness, private_file};
 use crate::dump::Indices;
 use crate::{HostWord, RegionHeader, Result, Word};
 
@@ -78,7 +78,7 @@ impl View {
     /// [`Error::System`](crate::Error::System) if it cannot be opened, is no regular file, or another user owns it or has access;
     /// [`Error::Attach`](crate::Error::Attach) with the values found; [`Error::Map`](crate::Error::Map).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let (file, len) = private::open(path.as_ref())?;
+        let (file, len) = private_file::open(path.as_ref())?;
         let needed = Plan::new().size();
         if len < needed {
             return Err(AttachError::TooSmall { needed, got: len }.into());
@@ -95,7 +95,7 @@ impl View {
     ///
     /// [`Error::Attach`](crate::Error::Attach) for a truncated file.
     pub fn read(&self) -> Result<Figures> {
-        let got = private::len(&self.file);
+        let got = private_file::len(&self.file);
         if got < self.len {
             return Err(AttachError::TooSmall { needed: self.len, got }.into());
         }

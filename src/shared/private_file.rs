@@ -1,3 +1,5 @@
+//! Files that belong to this user alone: what another user may write is not read.
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
