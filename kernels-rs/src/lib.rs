@@ -103,7 +103,7 @@ pub use persistent::{
 #[doc(hidden)]
 pub mod __private {
     pub use crate::elements;
-    pub use crate::persistent::run::{FlaggedRings, GroupedRings, IndexedRings, actor, each, fold, typed};
+    pub use crate::persistent::expansion::{FlaggedRings, GroupedRings, IndexedRings, actor, each, fold, typed};
     pub use ringmem_derive::kernels;
 }
 

@@ -24,8 +24,8 @@
 //!     idle limit.
 
 mod batch;
-mod each;
-pub(crate) mod run;
+pub(crate) mod expansion;
+mod handlers;
 mod warp_rings;
 
 use core::marker::PhantomData;
@@ -41,7 +41,7 @@ use crate::probe::Pairs;
 use crate::{Lanes, WarpLanes};
 
 pub use batch::Batch;
-pub use each::{Actor, Each, Fold, Typed};
+pub use handlers::{Actor, Each, Fold, Typed};
 use warp_rings::{Flagged, Grouped, Indexed, Membership, Paired, Patience, Rings};
 
 pub const COMMAND_POLL_ROUNDS: u32 = 16;

@@ -1,3 +1,12 @@
+//! Handlers that `kernels!` makes of a function: how the lanes divide a batch.
+//!
+//! | handler | declared by | its messages are answered by |
+//! |---|---|---|
+//! | [`Each`] | a function of a message and its answer | all lanes: lane `l` has the messages `l`, `l + width`, ... |
+//! | [`Fold`] | one with a state, too | lane 0, in order |
+//! | [`Actor`] | one whose answer is optional, and which is also called without a message | lane 0, in order |
+//! | [`Typed`] | another handler, whose messages it names | that handler |
+
 use core::marker::PhantomData;
 
 use ringmem_layouts::{Machine, RingMessage};
