@@ -19,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::block::POISON;
 use crate::code::{Answer, Code};
-use crate::record::give_up;
+use crate::log::give_up;
 use crate::virtual_memory::GRANULARITY;
 
 const ACCESSIBLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);

@@ -1,3 +1,5 @@
+//! The functions of the driver, a file for each subject.
+
 pub mod context;
 pub mod copy;
 pub mod device;

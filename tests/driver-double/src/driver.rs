@@ -1,21 +1,23 @@
+//! [`Driver`]: all state of the double, and whether a call is admitted: after `cuInit`, before exit, not in a forked child, in a sound context.
+
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::block::{Block, Kind, POISON, Span};
-use crate::call::Needs;
 use crate::code::{Answer, Code};
 use crate::context;
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::entry::Needs;
 use crate::event::Event;
 use crate::faults;
 use crate::host;
 use crate::leaks::{self, Lost};
+use crate::log::Record;
 use crate::module::{Kernel, Module};
 use crate::pool::Pool;
-use crate::record::Record;
 use crate::settings::{self, Settings};
 use crate::space::Space;
 use crate::symbol::PLAIN;

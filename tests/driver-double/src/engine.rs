@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::attributes::PAGEABLE_MEMORY_ACCESS;
 use crate::block::{Kind, Span};
-use crate::call;
 use crate::code::{Answer, Code};
 use crate::context;
 use crate::driver::Driver;
+use crate::entry;
+use crate::log::give_up;
 use crate::operation::Operation;
-use crate::record::give_up;
 use crate::stream::{Stream, Ticket};
 use crate::table::Table;
 
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     fn hang(&self, waited: Duration) -> ! {
-        let (number, symbol) = call::current();
+        let (number, symbol) = entry::current();
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let kernels: Vec<String> = running.iter().map(|(name, since)| format!("`{name}` for {:?}", since.elapsed())).collect();
         let kernels = if kernels.is_empty() { "no kernel".to_owned() } else { kernels.join(", ") };

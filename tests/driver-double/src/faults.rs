@@ -4,7 +4,7 @@
 //! `cuMemcpyAsync` is not among them, nor is the runtime's `cudaMemcpyAsync`; a plan for an unknown symbol is an error, in the variable an abort.
 //!
 //! 1. A plan, added here, is a list of numbers and codes in the [`Symbol`].
-//! 2. Each function of the driver counts its call, in `call::enter` unless nothing is planned, logged or to wait for. If the plan has the number, `enter`
+//! 2. Each function of the driver counts its call, in `entry::enter` unless nothing is planned, logged or to wait for. If the plan has the number, `enter`
 //!    returns the code, and the function's body does not run: nothing is checked, queued, allocated or freed, and no result is written.
 //! 3. Such a failure is of that call alone: the context and its queued work go on. What makes the later calls of a context fail, as on a device, is a kernel
 //!    that ends in a fault: one of the PTX machine, a panic of a host build, or threads that the host cannot start (`kernel.rs`).
@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_char};
 use crate::calls;
 use crate::code::Code;
 use crate::driver::Driver;
-use crate::record::give_up;
+use crate::log::give_up;
 use crate::symbol::Symbol;
 
 pub fn plan(text: &str) {

@@ -1,7 +1,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::driver::Driver;
-use crate::record::give_up;
+use crate::log::give_up;
 
 #[derive(Clone, Copy)]
 pub enum Step {

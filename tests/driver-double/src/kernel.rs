@@ -1,3 +1,5 @@
+//! [`Launch`]: a kernel's blocks as threads, over the host build of its entry or over its PTX; how a fault breaks the context.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -57,7 +57,7 @@
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
-mod call;
+mod entry;
 mod attributes;
 #[cfg(target_os = "linux")]
 mod backing;
@@ -78,13 +78,13 @@ mod host;
 mod jit;
 mod kernel;
 mod leaks;
+mod log;
 mod managed;
 mod module;
 mod operation;
 mod ordered;
 mod peers;
 mod pool;
-mod record;
 mod settings;
 mod space;
 mod stream;
@@ -101,7 +101,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use block::POISON;
-pub use call::Name;
 pub use calls::context::*;
 pub use calls::copy::*;
 pub use calls::device::*;
@@ -115,6 +114,7 @@ pub use calls::pool::*;
 pub use calls::stream::*;
 pub use calls::symbols;
 pub use calls::virtual_memory::*;
+pub use entry::Name;
 pub use faults::{ringmem_double_calls, ringmem_double_fail, ringmem_double_reset};
 pub use held::{ringmem_double_executed, ringmem_double_hold};
 pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};

@@ -1,3 +1,5 @@
+//! The variables of the environment, as `lib.rs` lists them.
+
 use std::env;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +8,7 @@ use std::time::Duration;
 
 use crate::attributes::Attributes;
 use crate::peers::Peers;
-use crate::{NAME, record};
+use crate::{NAME, log};
 
 const MOST_DEVICES: u64 = 64;
 
@@ -38,11 +40,11 @@ impl Settings {
         let text = |name: &str| env::var(name).unwrap_or_default();
         let number = |name: &str, otherwise: u64| match text(name).as_str() {
             "" => otherwise,
-            number => number.parse().unwrap_or_else(|_| record::give_up(&format!("{name}={number} is no number"))),
+            number => number.parse().unwrap_or_else(|_| log::give_up(&format!("{name}={number} is no number"))),
         };
         let devices = number("RINGMEM_DOUBLE_DEVICES", 1);
         if devices > MOST_DEVICES {
-            record::give_up(&format!("RINGMEM_DOUBLE_DEVICES={devices} is not 0 to {MOST_DEVICES}"));
+            log::give_up(&format!("RINGMEM_DOUBLE_DEVICES={devices} is not 0 to {MOST_DEVICES}"));
         }
         let devices = devices as u32;
         let version = number("RINGMEM_DOUBLE_VERSION", 12_080);
@@ -50,7 +52,7 @@ impl Settings {
         let attributes = text("RINGMEM_DOUBLE_ATTRIBUTES");
         let kernels = text("RINGMEM_DOUBLE_KERNELS");
         if !["", "host", "ptx"].contains(&kernels.as_str()) {
-            record::give_up(&format!("RINGMEM_DOUBLE_KERNELS={kernels} is neither `host` nor `ptx`"));
+            log::give_up(&format!("RINGMEM_DOUBLE_KERNELS={kernels} is neither `host` nor `ptx`"));
         }
         Self {
             waits: text("RINGMEM_DOUBLE_WAITS").split(',').filter(|symbol| !symbol.is_empty()).map(known).collect(),
@@ -66,13 +68,13 @@ impl Settings {
             delay: Duration::from_micros(number("RINGMEM_DOUBLE_DELAY_US", 0)),
             eager: text("CUDA_MODULE_LOADING") == "EAGER",
             blocks_launches: !["", "0"].contains(&text("CUDA_LAUNCH_BLOCKING").as_str()),
-            version: i32::try_from(version).unwrap_or_else(|_| record::give_up(&format!("RINGMEM_DOUBLE_VERSION={version} is no version"))),
+            version: i32::try_from(version).unwrap_or_else(|_| log::give_up(&format!("RINGMEM_DOUBLE_VERSION={version} is no version"))),
             devices,
             memory: number("RINGMEM_DOUBLE_MEMORY", 2 << 30),
             tables: number("RINGMEM_DOUBLE_TABLES", 0),
-            peers: Peers::parse(&peers, devices).unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_PEERS={peers}: {why}"))),
+            peers: Peers::parse(&peers, devices).unwrap_or_else(|why| log::give_up(&format!("RINGMEM_DOUBLE_PEERS={peers}: {why}"))),
             attributes: Attributes::parse(&attributes)
-                .unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_ATTRIBUTES={attributes}: {why}"))),
+                .unwrap_or_else(|why| log::give_up(&format!("RINGMEM_DOUBLE_ATTRIBUTES={attributes}: {why}"))),
         }
     }
 
@@ -97,7 +99,7 @@ impl Waits {
 fn known(entry: &str) -> Waits {
     let (symbol, is_lazy) = entry.strip_suffix(":1").map_or((entry, false), |symbol| (symbol, true));
     if !crate::symbols().any(|known| known == symbol) {
-        record::give_up(&format!("RINGMEM_DOUBLE_WAITS: {symbol} is not a function of the driver"));
+        log::give_up(&format!("RINGMEM_DOUBLE_WAITS: {symbol} is not a function of the driver"));
     }
     Waits { symbol: symbol.to_owned(), is_due: AtomicBool::new(true), is_lazy }
 }
@@ -106,7 +108,7 @@ fn known(entry: &str) -> Waits {
 fn of_kernels(name: &str, text: &str) -> Vec<(String, u32)> {
     let parsed = |entry: &str| {
         let parsed = entry.split_once('=').and_then(|(kernel, number)| Some((kernel.to_owned(), number.parse().ok()?)));
-        parsed.unwrap_or_else(|| record::give_up(&format!("{name}: {entry} is not KERNEL=NUMBER")))
+        parsed.unwrap_or_else(|| log::give_up(&format!("{name}: {entry} is not KERNEL=NUMBER")))
     };
     text.split(',').filter(|entry| !entry.is_empty()).map(parsed).collect()
 }

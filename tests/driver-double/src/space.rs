@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block::{ALIGN, Block, Kind, Span};
-use crate::call;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry;
 
 const WINDOW: u64 = 0xD180_0000_0000_0000;
 const WINDOW_END: u64 = 0xD190_0000_0000_0000;
@@ -238,7 +238,7 @@ impl Space {
 
 impl State {
     fn list(&mut self, address: u64, block: Arc<Block>) {
-        self.blocks.insert(address, Listed { block, made: call::current().0 });
+        self.blocks.insert(address, Listed { block, made: entry::current().0 });
     }
 
     /// Mappings at adjacent addresses are of one reservation, so they are adjacent on the host, too.

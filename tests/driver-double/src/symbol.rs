@@ -1,3 +1,5 @@
+//! [`Symbol`]: a function of the driver, with its number of calls and its planned failures (`faults.rs`).
+
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::call;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry;
 
 const HANDLES: usize = 0xD1A0_0000_0000_0000_u64 as usize;
 
@@ -36,7 +36,7 @@ impl<T> Table<T> {
         let mut rows = self.rows();
         let handle = self.handle(rows.next);
         rows.next += 1;
-        rows.live.insert(handle, Row { thing, made: call::current().0 });
+        rows.live.insert(handle, Row { thing, made: entry::current().0 });
         handle
     }
 

@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::NAME;
-use crate::call;
 use crate::driver::Driver;
+use crate::entry;
 
 const TOLD: usize = 100;
 
@@ -16,7 +16,7 @@ pub struct Violations {
 
 impl Violations {
     pub fn of_call(&self, what: &str) {
-        let (number, symbol) = call::current();
+        let (number, symbol) = entry::current();
         self.add(format!("call {number}, {symbol}: {what}"));
     }
 

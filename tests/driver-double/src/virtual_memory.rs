@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backing::{Pages, Range, Store};
 use crate::block::{Block, Kind, MOST};
-use crate::call;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::entry;
 use crate::table::Table;
 
 /// Of addresses, sizes and alignments.
@@ -88,7 +88,7 @@ impl VirtualMemory {
         let mut reservations = self.reservations();
         let host = Range::reserve(len)?;
         let address = driver.space.reserve(len, alignment.max(GRANULARITY))?;
-        reservations.insert(address, Arc::new(Reservation { address, len, made: call::current().0, host }));
+        reservations.insert(address, Arc::new(Reservation { address, len, made: entry::current().0, host }));
         Ok(address)
     }
 

@@ -1,6 +1,6 @@
-use crate::call::give;
 use crate::code::Code;
 use crate::context;
+use crate::entry::give;
 
 calls! {
     Init fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) |driver| {

@@ -1,7 +1,7 @@
 use std::ffi::{CStr, CString, c_char};
 
-use crate::call::{give, give_text};
 use crate::code::Code;
+use crate::entry::{give, give_text};
 
 const DEVICE_NAME: &CStr = c"ringmem driver double, not a GPU";
 

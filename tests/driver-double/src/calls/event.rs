@@ -1,8 +1,8 @@
 use std::sync::{Arc, OnceLock};
 
-use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::event::{Event, FLAGS, Recording};
 use crate::operation::Operation;
 

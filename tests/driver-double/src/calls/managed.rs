@@ -2,10 +2,10 @@ use std::ffi::c_void;
 
 use crate::attributes::{CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY};
 use crate::block::{Block, Kind, Span};
-use crate::call::give;
 use crate::calls::pool::{LOCATION_DEVICE, Location};
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::managed::{HOST, Managed, NOWHERE, Page};
 use crate::operation::Operation;
 

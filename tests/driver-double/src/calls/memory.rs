@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::attributes::HOST_REGISTER_SUPPORTED;
 use crate::block::{Block, Kind};
-use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::ordered::Ordered;
 
 /// The third is write-combined, with another address on devices; its slow reads and late stores are not modelled.

@@ -1,9 +1,9 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::attributes::COOPERATIVE_LAUNCH;
-use crate::call::{Name, give};
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::{Name, give};
 use crate::jit::{ERROR_LOG, INFO_LOG, Log};
 use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
 use crate::module::{ABI_SYMBOL, Kernel, Module};

@@ -1,5 +1,5 @@
-use crate::call::give;
 use crate::code::Code;
+use crate::entry::give;
 
 calls! {
     Init fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) |driver| {

@@ -1,10 +1,10 @@
 use std::ffi::c_void;
 
 use crate::block::{Kind, Span};
-use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::context;
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::managed::NOWHERE;
 use crate::virtual_memory::Mapped;
 

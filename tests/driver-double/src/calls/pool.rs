@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::attributes::MEMORY_POOLS_SUPPORTED;
 use crate::block::{Block, Kind};
-use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::operation::Operation;
 use crate::ordered::Ordered;
 use crate::pool::Pool;

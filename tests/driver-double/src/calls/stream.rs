@@ -2,9 +2,9 @@ use std::ffi::c_void;
 
 use crate::attributes::{CAN_FLUSH_REMOTE_WRITES, CAN_USE_STREAM_WORDS};
 use crate::block::{Kind, Span};
-use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::host::HostFunction;
 use crate::operation::Operation;
 use crate::virtual_memory::Use;

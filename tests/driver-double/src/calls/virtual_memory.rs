@@ -1,11 +1,11 @@
 use std::ffi::c_void;
 
 use crate::attributes::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-use crate::call::give;
 use crate::calls::pool::{Access, LOCATION_DEVICE, Location, PINNED};
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::entry::give;
 use crate::virtual_memory::GRANULARITY;
 
 /// The minimum and the recommended one are the same.

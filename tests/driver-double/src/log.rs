@@ -1,3 +1,5 @@
+//! [`Record`]: the log of calls, with arguments and results, if `RINGMEM_DOUBLE_LOG` names a file.
+
 use std::ffi::OsStr;
 use std::fmt::{Debug, Write as _};
 use std::fs::{File, OpenOptions};

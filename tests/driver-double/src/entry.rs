@@ -1,3 +1,5 @@
+//! What each function of the driver has in common, whatever it does: the macro `calls` exports it, and [`enter`] counts, fails, logs and runs it.
+
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -124,7 +126,7 @@ macro_rules! calls {
                     return 0;
                 })?
                 let arguments: &[&dyn std::fmt::Debug] = &[$(&$argument),*];
-                crate::call::enter(&symbol::$name, crate::call::Needs::$needs, arguments, |$driver| $body)
+                crate::entry::enter(&symbol::$name, crate::entry::Needs::$needs, arguments, |$driver| $body)
             }
         )+
     };
