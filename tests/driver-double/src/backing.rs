@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::block::POISON;
 use crate::code::{Answer, Code};
@@ -55,6 +55,45 @@ fn poison(file: &File, offset: u64, len: u64) -> Answer {
     const PART: u64 = 64 << 10;
     let mut parts = (offset..offset + len).step_by(PART as usize);
     parts.try_for_each(|part| file.write_all_at(&[POISON; PART as usize], part)).map_err(|_| Code::OUT_OF_MEMORY)
+}
+
+/// Maps private pages that hold [`POISON`] until they are written, and that a forked child does not have.
+pub fn poisoned(len: usize) -> Option<NonNull<u8>> {
+    static POISONED: OnceLock<Option<File>> = OnceLock::new();
+    let made = || {
+        let file = File::from(memfd_create(c"ringmem driver double, poison", MemfdFlags::CLOEXEC).ok()?);
+        poison(&file, 0, GRANULARITY).is_ok().then_some(file)
+    };
+    let file = POISONED.get_or_init(made).as_ref()?;
+    // SAFETY: no address is requested, so no mapping is replaced.
+    let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }.ok()?;
+    let base = NonNull::new(base.cast::<u8>())?;
+    for offset in (0..len).step_by(GRANULARITY as usize) {
+        let part = (len - offset).min(GRANULARITY as usize);
+        // SAFETY: `offset` is below `len`.
+        let place = unsafe { base.add(offset) };
+        // SAFETY: replaces a part of the mapping above, which nothing else uses yet.
+        let mapped =
+            unsafe { mmap(place.as_ptr().cast(), part, ACCESSIBLE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED, file, 0) };
+        if mapped.is_err() {
+            // SAFETY: mapped above, and not given out.
+            unsafe { unmap(base, len) };
+            return None;
+        }
+    }
+    // SAFETY: mapped above; the advice changes nothing in this process.
+    let advised = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) };
+    debug_assert!(advised.is_ok());
+    Some(base)
+}
+
+/// # Safety
+///
+/// Of [`poisoned`] with this length, once; nothing accesses the pages any more.
+pub unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: the caller promises pages of `poisoned`, which nothing accesses.
+    let result = unsafe { munmap(base.as_ptr().cast(), len) };
+    debug_assert!(result.is_ok());
 }
 
 pub struct Pages {

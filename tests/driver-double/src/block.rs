@@ -2,13 +2,13 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
-#[cfg(target_os = "linux")]
-use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, Mutex};
 
+#[cfg(target_os = "linux")]
+use crate::backing;
 use crate::code::{Answer, Code};
 use crate::managed::Managed;
 use crate::ordered::Ordered;
@@ -74,7 +74,9 @@ impl Block {
         let place = unsafe { own.base.add(before) };
         let mut block = Self::borrowed(kind, device, place, len);
         block.owned = Some(own);
-        block.poison();
+        if block.has_heap() {
+            block.poison();
+        }
         Ok(block)
     }
 
@@ -94,6 +96,11 @@ impl Block {
         matches!(self.kind, Kind::Pinned | Kind::Registered | Kind::Pageable)
     }
 
+    /// Pages of its own hold [`POISON`] when they are mapped, and are gone when it is freed.
+    fn has_heap(&self) -> bool {
+        self.owned.as_ref().is_some_and(|own| !own.is_mapped)
+    }
+
     fn poison(&self) {
         // SAFETY: `len` bytes at `place` are valid for writes, by the invariant; no other code has the block before it is given out or in
         // its drop.
@@ -104,7 +111,9 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(own) = &self.owned {
-            self.poison();
+            if self.has_heap() {
+                self.poison();
+            }
             // SAFETY: of this block, which ends; nothing accesses its memory any more.
             unsafe { own.release() };
         }
@@ -123,16 +132,10 @@ impl Own {
     /// `layout` is not of size zero, and at most aligned to a page.
     #[cfg(target_os = "linux")]
     fn new(layout: Layout, is_seen: bool) -> Option<Self> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-
         if !is_seen {
             return Self::on_the_heap(layout);
         }
-        // SAFETY: no address is requested, so no mapping is replaced.
-        let base = unsafe { mmap_anonymous(ptr::null_mut(), layout.size(), ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
-        // SAFETY: mapped pages of this block alone; the advice changes nothing in this process.
-        unsafe { madvise(base, layout.size(), Advice::LinuxDontFork) }.ok()?;
-        Some(Self { base: NonNull::new(base.cast())?, layout, is_mapped: true })
+        Some(Self { base: backing::poisoned(layout.size())?, layout, is_mapped: true })
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -153,9 +156,7 @@ impl Own {
         #[cfg(target_os = "linux")]
         if self.is_mapped {
             // SAFETY: mapped with this size, by the invariant; the caller promises that nothing accesses it.
-            let result = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.size()) };
-            debug_assert!(result.is_ok());
-            return;
+            return unsafe { backing::unmap(self.base, self.layout.size()) };
         }
         // SAFETY: allocated with this layout, by the invariant; the caller promises that nothing accesses it.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
