@@ -347,9 +347,8 @@ ringmem_status ringmem_pool_create(const struct ringmem_devices *devices,
                                    const struct ringmem_pool_options *options,
                                    struct ringmem_pool **pool);
 
-// Closes a pool and frees its memory once the streams that use it are complete. Returns `RINGMEM_STATUS_BUSY` while blocks are live: then it stays open. Blocks
-// that tensors own do not keep it open; the memory is freed after the last of these tensors. Null is ignored. In a forked process,
-// does nothing.
+// Closes a pool and frees its memory once the streams that use it are complete. Returns `RINGMEM_STATUS_BUSY` while blocks are live: then it stays open.
+// Blocks that tensors own do not keep it open; the memory is freed after the last of these tensors. Null is ignored. In a forked process, does nothing.
 //
 // The caller promises: `pool` is null, or open and not used by another call, now or later.
 ringmem_status ringmem_pool_close(struct ringmem_pool *pool);
@@ -369,8 +368,8 @@ ringmem_status ringmem_pool_allocate(const struct ringmem_pool *pool,
                                      void *stream,
                                      void **address);
 
-// Frees a block. `stream` is the stream on which it was used last; work that is queued there, on the stream of the allocation and on recorded streams may still
-// use it. After that stream was forgotten, name any other that is not destroyed. Null as address is ignored.
+// Frees a block. `stream` is the stream on which it was used last; work that is queued there, on the stream of the allocation and on recorded streams may
+// still use it. After that stream was forgotten, name any other that is not destroyed. Null as address is ignored.
 //
 // After `RINGMEM_STATUS_INVALID` the block is live. After an error of the driver it may be live, or lost with its memory.
 //
