@@ -36,7 +36,7 @@
 //!
 //! [`IMAGE`] has them as PTX (of `cargo xtask ptx`, checked in) and as host functions. A persistent kernel takes
 //! the first control block, the epoch, idle nanoseconds and most messages per batch, then the arguments of its function in this crate;
-//! lengths are bytes. The others take those of their functions in [`grid`], [`checks`] and [`probe`]. Each argument has 64 bits. [`SAXPY`] and
+//! lengths are bytes. The others take those of their functions in [`grid`], [`conformance`] and [`probe`]. Each argument has 64 bits. [`SAXPY`] and
 //! [`SMOOTH`] are kernels over buffers, which `Stream::run` launches.
 //!
 //! Block `b` of a persistent kernel, one warp, serves control block `b` of an array. The groups of a `grouped fn` serve the first one together. The block of a
