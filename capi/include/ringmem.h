@@ -361,8 +361,8 @@ ringmem_status ringmem_pool_close(struct ringmem_pool *pool);
 //
 // Any thread.
 //
-// The caller promises: `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream is one of those above, and
-// lives until `ringmem_stream_forget`.
+// The caller promises: `pool` is null or open; `address` is null, or valid for the write of a pointer. On a CUDA device the stream is one of
+// those above; a simulated device refuses others. It lives until `ringmem_stream_forget`.
 ringmem_status ringmem_pool_allocate(const struct ringmem_pool *pool,
                                      size_t bytes,
                                      void *stream,

@@ -733,8 +733,8 @@ pub unsafe extern "C" fn ringmem_pool_close(pool: *mut PoolHandle) -> Status {
 ///
 /// # Safety
 ///
-/// `pool` is null or open; `address` is null, or valid for the write of a pointer. The stream is one of those above, and
-/// lives until `ringmem_stream_forget`.
+/// `pool` is null or open; `address` is null, or valid for the write of a pointer. On a CUDA device the stream is one of
+/// those above; a simulated device refuses others. It lives until `ringmem_stream_forget`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_pool_allocate(
     pool: *const PoolHandle,

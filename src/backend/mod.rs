@@ -153,7 +153,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes a stream after its queued operations, without waiting for kernels.
     fn close_stream(&self, stream: StreamId);
 
-    /// Queues a copy, which reads the source at execution. One aligned 8-byte word is copied as [`copy_now`](Self::copy_now) copies it.
+    /// Queues a copy, which reads the source at execution.
     ///
     /// # Errors
     ///

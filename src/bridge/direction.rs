@@ -208,6 +208,9 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     pub fn pending(&self) -> u64 {
+        if !self.rings.host.is_here() {
+            return 0;
+        }
         let end = if E::TO_DEVICE { self.rings.host.header().producer.tail.load_acquire() } else { self.seen };
         end.wrapping_sub(self.end.index()).min(self.end.capacity())
     }

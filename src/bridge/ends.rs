@@ -326,7 +326,9 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let ring = Arc::clone(&self.ring);
                 drop(self);
-                after(&ring.header().$theirs.waiting);
+                if ring.is_here() {
+                    after(&ring.header().$theirs.waiting);
+                }
             }
         }
         impl<T: RingMessage> Drop for $end<T> {

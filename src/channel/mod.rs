@@ -135,7 +135,7 @@ impl Shape {
 }
 
 impl Relaunch {
-    /// Gives the launch an epoch that none of this process's last 2^32 launches had, and prepares the control block and the telemetry for it.
+    /// Gives the launch an epoch of its own, for some 2^32 launches, and prepares the control block and the telemetry for it.
     ///
     /// # Safety
     ///

@@ -180,9 +180,6 @@ impl<D: Dialogue> Persistent<D> {
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
-        if waiting == 0 {
-            return Ok(None);
-        }
         match self.channel.try_recv() {
             Ok(answer) => Ok(Some(answer)),
             Err(ReceiveError::Empty) => Ok(None),

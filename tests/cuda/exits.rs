@@ -12,6 +12,7 @@ use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::{Module, Stream};
 use ringmem::streaming::Streamer;
+use ringmem::wait::{WaitStrategy, Waiting};
 use ringmem::watchdog::Verdict;
 use ringmem::{Error, Image};
 use ringmem_kernels::echo::Echo;
@@ -122,7 +123,7 @@ alone! {
         sender.push(Echo { words: [7; 8] }).expect("room");
         let pumps = [(); 2].map(|()| {
             let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &bridge::Options::new(TransferStrategy::Sync)).expect("rings");
-            (opened.bridge.pump().expect("a thread"), opened.sender)
+            (opened.bridge.pump().expect("a thread"), Waiting::sender(opened.sender, WaitStrategy::default()))
         });
         let all = (channels, memory, mirrored, streamer, module, (sender, receiver, bridge, pumps));
         // SAFETY: the child only calls this library, whose locks are free, and exits.
