@@ -155,8 +155,7 @@ fn every_call_in_turn(stream_ordered: bool) {
 }
 
 fn run(path: &'static str, stream_ordered: bool) {
-    // Freed blocks of megabytes stay in the process: to get each of them anew from the system would take half the time.
-    let alone = Alone::new(path).with("MALLOC_MMAP_THRESHOLD_", 1 << 30).with("MALLOC_TRIM_THRESHOLD_", 1_u64 << 32);
+    let alone = Alone::new(path);
     if alone.is_here() {
         return every_call_in_turn(stream_ordered);
     }

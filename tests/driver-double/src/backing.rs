@@ -24,7 +24,7 @@ use crate::virtual_memory::GRANULARITY;
 
 const ACCESSIBLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// The file of all pages, made with the first ones. It begins with [`GRANULARITY`] bytes of [`POISON`], which belong to no pages.
+/// The file of all pages, made with the first ones, and where the next ones begin.
 pub struct Store {
     file: Mutex<Option<(Arc<File>, u64)>>,
 }
@@ -39,9 +39,7 @@ impl Store {
         let mut place = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if place.is_none() {
             let file = memfd_create(c"ringmem driver double", MemfdFlags::CLOEXEC).map_err(|_| Code::OUT_OF_MEMORY)?;
-            let file = Arc::new(File::from(file));
-            poison(&file, 0, GRANULARITY)?;
-            *place = Some((file, GRANULARITY));
+            *place = Some((Arc::new(File::from(file)), 0));
         }
         let (file, next) = place.as_mut().ok_or(Code::UNKNOWN)?;
         let pages = Pages { file: Arc::clone(file), offset: *next, len };
@@ -57,14 +55,19 @@ fn poison(file: &File, offset: u64, len: u64) -> Answer {
     parts.try_for_each(|part| file.write_all_at(&[POISON; PART as usize], part)).map_err(|_| Code::OUT_OF_MEMORY)
 }
 
-/// Maps private pages that hold [`POISON`] until they are written, and that a forked child does not have.
-pub fn poisoned(len: usize) -> Option<NonNull<u8>> {
+/// Returns a file of [`GRANULARITY`] bytes of [`POISON`], which private mappings share until they are written.
+fn poison_file() -> Option<&'static File> {
     static POISONED: OnceLock<Option<File>> = OnceLock::new();
     let made = || {
         let file = File::from(memfd_create(c"ringmem driver double, poison", MemfdFlags::CLOEXEC).ok()?);
         poison(&file, 0, GRANULARITY).is_ok().then_some(file)
     };
-    let file = POISONED.get_or_init(made).as_ref()?;
+    POISONED.get_or_init(made).as_ref()
+}
+
+/// Maps private pages that hold [`POISON`] until they are written, and that a forked child does not have.
+pub fn poisoned(len: usize) -> Option<NonNull<u8>> {
+    let file = poison_file()?;
     // SAFETY: no address is requested, so no mapping is replaced.
     let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) }.ok()?;
     let base = NonNull::new(base.cast::<u8>())?;
@@ -147,9 +150,11 @@ impl Range {
     pub fn remove(&self, offset: u64, pages: &Pages, is_used: bool) {
         let removed = if is_used {
             self.stays.store(true, Relaxed);
-            let poison = Some((&*pages.file, 0));
+            let Some(poison) = poison_file() else { give_up("the host has no memory for poison") };
             let mut parts = (offset..offset + pages.len).step_by(GRANULARITY as usize);
-            parts.try_for_each(|part| self.replace(part, GRANULARITY, ACCESSIBLE, MapFlags::PRIVATE | MapFlags::NORESERVE, poison))
+            parts.try_for_each(|part| {
+                self.replace(part, GRANULARITY, ACCESSIBLE, MapFlags::PRIVATE | MapFlags::NORESERVE, Some((poison, 0)))
+            })
         } else {
             self.replace(offset, pages.len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE, None)
         };

@@ -477,7 +477,7 @@ impl Memory {
         let (is_write, own) = (record.is_write(), order.lane.block);
         let Self { blocks, pages, .. } = self;
         let number = access.granule();
-        let page = pages.entry(number * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
+        let page = pages.entry(number * 8 / PAGE).or_insert_with(new_page);
         let granule = &mut page[(number % (PAGE / 8)) as usize];
         let mut race = None;
         let mut mixed = None;
