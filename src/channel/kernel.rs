@@ -59,10 +59,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.process.is_this() { self.telemetry.snapshot() } else { Err(Busy) }
     }
 
-    /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch.
+    /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch; in a forked process,
+    /// [`OtherEpoch`](Verdict::OtherEpoch).
     pub fn watch(&mut self) -> Verdict {
         self.sample();
-        self.watchdog.check(&self.control(), nanoseconds(self.opened.elapsed()))
+        self.judge(&self.control())
+    }
+
+    fn judge(&mut self, control: &ControlBlock<u64>) -> Verdict {
+        if self.process.is_this() { self.watchdog.check(control, nanoseconds(self.opened.elapsed())) } else { Verdict::OtherEpoch }
     }
 
     /// Reads control block, telemetry, ring indices and the [`watch`](Self::watch) verdict, for printing. Moves and waits for nothing, so it
@@ -75,7 +80,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.sample();
         let control = self.control();
-        let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
+        let verdict = self.judge(&control);
         // The host's first: the kernel's can only be further on.
         let [input, output] = self.bridge.indices();
         let (twins, failed) = match self.bridge.twins() {

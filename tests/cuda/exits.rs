@@ -149,7 +149,7 @@ alone! {
                     channel.try_send_slice(&[Echo { words: [0; 8] }]).is_ok_and(|count| count == 0),
                     channel.try_recv_with(|_| true).is_ok_and(|is_popped| !is_popped),
                     channel.state().is_none() && channel.telemetry().is_err(),
-                    channel.control().epoch == 0 && !matches!(channel.watch(), Verdict::Ended(_)),
+                    channel.control().epoch == 0 && channel.watch() == Verdict::OtherEpoch,
                     format!("{channel:?}{:?}", channel.metrics()).starts_with("Channel"),
                     channel.dump().unwrap_or_else(|rejected| rejected.value).control.epoch == 0,
                 ];
