@@ -7,8 +7,8 @@
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds (batches or dry polls), epoch and command are loaded with the poll of the rings, and obeyed
 //!    before the next round. Then, and with each timed batch, the heartbeat is stored.
 //! 4. Counters are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over or a lane panicked; the count in flight, for each batch. A batch
-//!    whose answers could not be published stays counted as in flight.
+//!    and on leaving, unless the epoch is over, a lane panicked, or the handler does not [account](Handler::ACCOUNTS); the count in flight, for each batch. A
+//!    batch whose answers could not be published stays counted as in flight.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving; while dry, again every [`TELEMETRY_NS`] until the host has popped all answers. A record while dry loads the host's index; others
 //!    have the output depth of the last poll.
@@ -55,7 +55,8 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters and telemetry, the host's only view of progress, are stored while there is work. The heartbeat is stored in any case.
+    /// Whether counters, the host's only view of progress, are stored, and batches timed. The heartbeat is stored in any case, and so is telemetry when the
+    /// ring is dry and on leaving; without this, its records show no messages.
     const ACCOUNTS: bool = true;
     /// Whether it decides how many messages it [sends](Batch::send), instead of one for each message of the host. While the kernel is active and slots are
     /// free, it is then also called without a message of the host, and has [room](Batch::room) for up to a batch more than the answers. For a `persistent fn`

@@ -19,8 +19,8 @@
 //!
 //! `TAINTED` counts the ranges of all tables of the process. It is changed under a table's lock and read without it: a reader that sees zero skips the table.
 //! This is sound because a reader of bytes is ordered after the operation that failed to write them, by a wait or by a stream, and so sees its count; and
-//! because the counter is never below the number of ranges: it grows before a range is replaced or split, and shrinks afterwards. Only
-//! [`carry`](Taints::carry) inserts ranges before it counts them, of bytes that nothing uses meanwhile.
+//! because the counter is never below the number of ranges: [`add`](Taints::add) adds a surplus of 1 first, and a range that is split
+//! stays counted until its rests are. Only [`carry`](Taints::carry) has no surplus when it inserts ranges, of bytes that nothing uses meanwhile.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

@@ -40,7 +40,7 @@ pub enum SendError<T> {
         /// Unsent message; `None` if in the ring: do not resend it.
         message: Option<T>,
     },
-    /// The kernel has left.
+    /// The kernel has left, or, in a forked process, is the parent's.
     #[error("cannot send: the kernel has ended")]
     Kernel {
         /// How it ended.
@@ -87,7 +87,7 @@ pub enum ReceiveError {
     /// The kernel's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
-    /// Moving messages failed; the next flush repeats it.
+    /// Moving messages failed; the next flush repeats it. In a forked process always.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }

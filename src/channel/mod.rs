@@ -11,8 +11,9 @@
 //! of slices, in place or in batches do not, which their documentation says. A send also brings answers if it moved nothing, if the ring was full, or if the
 //! output ring may be half full, counted as if each message had one answer.
 //!
-//! In a forked process all calls fail or do nothing, and a drop leaves the kernel to the parent: a driver's memory is not mapped there. The exceptions are ends
-//! that [`send_batch`](Channel::send_batch) and [`recv_batch`](Channel::recv_batch) lend: use none there.
+//! In a forked process all calls fail, with [`Unsupported`](Error::Unsupported) if they return an [`Error`], or do nothing, and a drop leaves the kernel to the
+//! parent: a driver's memory is not mapped there. The exceptions are ends that [`send_batch`](Channel::send_batch) and [`recv_batch`](Channel::recv_batch)
+//! lend: use none there.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
@@ -182,20 +183,20 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Safety
     ///
-    /// Until the kernel has left, even if this fails:
+    /// The kernel is written for one block of one warp. Until it has left, even if this fails:
     ///
     /// - memory in `options.arguments` is live and used as the kernel documents: let the channel [`keep_alive`](Self::keep_alive) it;
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
     ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         // SAFETY: until the kernel has left, even if this fails, the caller promises live memory in the arguments, used as the kernel documents, and, without
-        // concurrent managed access, no host slice of managed memory.
+        // concurrent managed access, no host slice of managed memory. The kernel is written for one block of one warp.
         unsafe { Self::open_with(&Arc::clone(backend).erased(), device, module, options, Shape::RAW) }
     }
 
     /// # Safety
     ///
-    /// As [`open_raw`](Self::open_raw).
+    /// As [`open_raw`](Self::open_raw), but the kernel is written for `shape`.
     unsafe fn open_with(backend: &Arc<dyn Backend>, device: u32, module: &Module, options: &Options<'_>, shape: Shape) -> Result<Self> {
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
@@ -286,7 +287,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let Relaunch { module, kernel, shape, arguments, .. } = &self.launch;
         let (groups, warps) = (shape.groups.unwrap_or(1), shape.warps);
         // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller promises that other memory
-        // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way.
+        // in the arguments stays live and is used as the kernel documents, and that no host slice of managed memory is in the way. The kernel is
+        // written for this shape: `Builder::open` has checked it, or the caller of `open_raw` promises it.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, [groups, warps], true) }?;
         let ticket = kernel.ticket();
         // First, so that the drop terminates the kernel if a later step fails.

@@ -26,7 +26,7 @@ use ringmem_layouts::Word;
 use crate::sys::barrier::Barrier;
 
 pub(super) struct BiasedLock<W> {
-    /// 1 while the owner, which writes it, has the lock.
+    /// 1 while the owner, which writes it, has the lock or tries to take it.
     locked: W,
     /// 1 while another thread, which writes it, waits or has the lock.
     revoked: W,
@@ -57,7 +57,7 @@ impl<W: Word> BiasedLock<W> {
         self.locked.store_release(0);
     }
 
-    /// One thread at a time. False without a system-wide barrier.
+    /// One thread at a time. False if the system's barrier fails; where the system has none, full fences on both sides suffice.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
         let has_run = B::seldom();

@@ -97,7 +97,7 @@ const DENSE: Duration = Duration::from_micros(100);
 /// flushed meanwhile, then up to `MOST_UNDATED - 1` frees after the pause have the time before it.
 #[derive(Default)]
 pub(super) struct Bin {
-    /// Roughly oldest first: a removal within the bin moves the last entry into the gap, and entries of the central list are appended.
+    /// Roughly oldest first: a removal within the bin can move the last entry into the gap, and entries of the central list are appended.
     // INVARIANT: the capacity is 0 or `most`, so pushes never reallocate.
     pub entries: Vec<Entry>,
     pub most: usize,

@@ -33,7 +33,8 @@ pub struct Classes {
 }
 
 impl Default for Classes {
-    /// 96 size classes: 16 up to 4 KiB, one per 256 bytes, then 20 octaves of 4 up to 4 GiB.
+    /// 96 size classes: 16 up to 4 KiB, one per 256 bytes, then 20 octaves of 4 up to 4 GiB. A pool over an address range uses the 48 up to 1 MiB: its larger
+    /// blocks have their exact size.
     fn default() -> Self {
         Self::of(4, 21, 2)
     }

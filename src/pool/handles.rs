@@ -1,10 +1,10 @@
 //! A pool's handle count. While the first handle lives, a thread that has a cache at hand writes to no shared word for the others.
 //!
-//! 1. Each thread counts clones minus drops in its [`Share`], in its cache; without one, in the common word.
+//! 1. Each thread counts clones minus drops in its [`Share`], in its cache; without one, in the common word. A thread that ends adds its share to that word.
 //! 2. The first handle adds a large constant to the common word. Its drop closes every share, adds their counts and subtracts the constant. A
 //!    thread whose share is closed counts in the common word.
 //! 3. So the common word reaches 0 once, with no handle left. The thread that makes it 0 drops the pool. If a share cannot be closed, because the system call
-//!    that grants access to another thread's cache fails, the pool leaks.
+//!    that grants access to another thread's cache fails, or in a forked process, the pool leaks.
 //!
 //! Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per thread, not per object.
 

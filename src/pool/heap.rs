@@ -7,10 +7,10 @@
 //! Each part belongs to a [`Zone`], for blocks of one kind of sizes. A zone has lists of its own, and no part joins one of the other zone: a slab is of one
 //! zone, and between a range's two zones are addresses that no one claims.
 //!
-//! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger, the
-//!    smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one with the lowest address. Only if
-//!    those lists are empty, the own list is searched as a whole. So a request fails only if no free part suffices, or if no part number is left. Deferred parts
-//!    are not free. The rest of a longer part returns to the lists.
+//! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger,
+//!    the smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one in the slab of the lowest number,
+//!    there at the lowest offset. Only if those lists are empty, the own list is searched as a whole. So a request fails only if no free part of the zone
+//!    suffices, or if no part number is left. Deferred parts are not free. The rest of a longer part returns to the lists.
 //! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken or absent. A slab whose first part is free and whole is
 //!    empty.
 //! 3. *Deferred*: in a table too large for the CPU caches, a free costs a cache miss for each neighbour's record and for its place in its list. So a freed
@@ -19,9 +19,10 @@
 //! 4. *Alignment* above one unit: a slab's address decides, see [`Base`]. A part of `size + align - 1` surely has an aligned place; else every free
 //!    part from the size on is tried.
 //!
-//! 5. *Absent* parts are joined with each other, but never with others. [`Heap::claim`] takes an absent part and its free neighbours out of reach, for a request
-//!    that all of them together can serve; [`Heap::fill`] says how much memory came. [`Heap::take_out`] takes memory out of a free part, and
-//!    [`Heap::abandon`] leaves its addresses absent. A claim, or memory taken out, is in no list and of no count.
+//! 5. *Absent* parts are joined with each other, but never with others. [`Heap::claim`] takes an absent part and its free neighbours out of reach, for a
+//!    request that all of them together can serve; [`Heap::fill`] says how much memory came. [`Heap::take_out`] takes memory out of a free part, and
+//!    [`Heap::abandon`] leaves its addresses absent. A claim, or memory taken out, is in no list. The free sides of a claim stay in `total`, so they count as
+//!    taken; the rest is in no count.
 //!
 //! | a part | its [`State`] | found in | joins a neighbour |
 //! |---|---|---|---|
@@ -434,8 +435,8 @@ impl Heap {
         !self.deferred.is_empty()
     }
 
-    /// Claims addresses for `bytes` at `align`, a power of two. Memory on the first [`least`](Claim::least) of them, a multiple of `step` bytes, makes room with
-    /// the free parts around; as many as `wanted` says for the least are claimed if the place has them.
+    /// Claims addresses for `bytes` at `align`, a power of two. Memory on the first [`least`](Claim::least) of them, a multiple of `step` bytes, makes room
+    /// with the free parts around; as many as `wanted` says for the least are claimed if the place has them.
     ///
     /// The place is the one of the zone with the least need, of equals the first; or the last place. One of the other zone, if no place of this one has enough
     /// addresses.

@@ -261,7 +261,7 @@ impl Ownership {
         generation(self.place.header(), self.side.other())
     }
 
-    /// `None` if the last owner has left or died, or none attached.
+    /// `None` if none attached, or if the last owner is known to have left or died: asking is for [`is_disconnected`](Self::is_disconnected).
     pub fn peer(&self) -> Option<u64> {
         Some(self.peer_generation()).filter(|generation| *generation != self.departed_generation.get())
     }

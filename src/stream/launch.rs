@@ -50,6 +50,7 @@ impl Stream {
     ///
     /// Until the kernel has ended, which only a wait for the launch shows:
     ///
+    /// - the kernel is written for one block of one warp;
     /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch by
     ///   [`Buffer::used_by`](crate::memory::Buffer::used_by);
     /// - host code and transfers access those bytes only by the kernel's own protocol;
@@ -57,13 +58,13 @@ impl Stream {
     ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         // SAFETY: until the kernel has ended, the caller promises its arguments, live memory for all its accesses, other accesses only by its protocol, and,
-        // without concurrent managed access, no borrowed host slice of managed memory.
+        // without concurrent managed access, no borrowed host slice of managed memory. The kernel is written for one block of one warp.
         unsafe { self.queue_launch(module, name, arguments, [1, 1], false) }
     }
 
     /// # Safety
     ///
-    /// As [`launch`](Self::launch); the kernel is written for so many groups, and for as many warps in each.
+    /// As [`launch`](Self::launch), but the kernel is written for so many groups, and for as many warps in each.
     pub(crate) unsafe fn queue_launch(
         &self,
         module: &Module,
@@ -121,11 +122,12 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch): a pointer may be stale. The kernel is written for `groups` blocks: two blocks of a kernel that was written for one would
-    /// be two producers of a ring with one, for example.
+    /// As [`launch`](Self::launch): a pointer may be stale. The kernel is written for `groups` blocks of one warp: two blocks of a kernel that was written for
+    /// one would be two producers of a ring with one, for example.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the types have checked the arguments. Until the kernel has ended, the caller promises live memory for all its accesses, other accesses only
-        // by its protocol, and, without concurrent managed access, no borrowed host slice of managed memory. The kernel is written for so many groups.
+        // by its protocol, and, without concurrent managed access, no borrowed host slice of managed memory. The kernel is written for so many groups of one
+        // warp.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), [groups, 1], A::STAYS) }
     }
 

@@ -11,16 +11,17 @@
 //! | `Leaving` | written by the download, if there is a sink | read by the download | all queued operations are complete |
 //!
 //! Work comes in two forms. *Queued* work is an operation on a stream: upload, work and download are queued at once, ordered by events, so a chunk goes from
-//! `Uploading` to `Leaving` in one step. The host reads ahead while it has buffers, then waits for the oldest chunk; nothing is polled. *Requested* work goes
-//! to a persistent kernel by messages: the host polls uploads, answers and downloads, with a back-off.
+//! `Uploading` to `Leaving` in one step, and its buffer and slot may be in use by any of the three. The host reads ahead while it has buffers, then waits for
+//! the oldest chunk; nothing is polled. *Requested* work goes to a persistent kernel by messages: the host polls uploads, answers and downloads, with a
+//! back-off.
 //!
 //! INVARIANT: `flights` is in order of `chunk.index`. Requests are made, answers taken and chunks written to the sink in that order, so from front to back
 //! the states never grow: the front chunk has the latest state, the back chunk the earliest. `advance` stops at the first chunk that cannot go on. `done` is
 //! the end of the last chunk that the sink has.
 //!
 //! A failure ends the run with [`Interrupted`], whose `done` tells where another run can continue. [`Drop`] then waits for queued work and returns all slots
-//! and buffers in `flights` to the streamer, except for slots that a kernel may still write: those are lost to the streamer until it is dropped. A buffer or slot
-//! that the failing call held is freed; the next run allocates it again.
+//! and buffers in `flights` to the streamer, except for slots that a kernel may still write: those are lost to the streamer until it is dropped. A buffer or
+//! slot that the failing call held is freed; the next run allocates it again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,11 +38,12 @@ use crate::stream::Pending;
 use crate::{Error, Rejected};
 
 impl Streamer {
-    /// Runs a job to its last chunk; can be repeated, even after an error.
+    /// Runs a job to its last chunk; can be repeated, even after an error, unless a persistent kernel may still use the chunks: then it fails with
+    /// [`Busy`](Error::Busy).
     ///
     /// # Errors
     ///
-    /// The cause, and how much is done; all queued operations are complete.
+    /// The cause, and how much is done; all queued operations are complete, unless the driver does not answer.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();

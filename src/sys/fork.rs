@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | CUDA backend | calls return `CUDA_ERROR_NOT_INITIALIZED`; drops leave handles to the parent | `backend/cuda/process.rs` |
 //! | host backend | frees nothing, drops no kept value | `backend/host/backend.rs` |
-//! | pool | rejects requests; the thread caches are cleared | `pool/allocation.rs`, `pool/cache.rs` |
+//! | pool | rejects requests, ignores frees; the table of recent caches is cleared | `pool/allocation.rs`, `pool/cache.rs` |
 //! | manager | rejects requests, keeps values | `manager/mod.rs` |
 //! | channel | calls fail or do nothing, and a drop leaves the kernel running | `channel/mod.rs`, `channel/kernel.rs` |
 //! | bridge, its ends and its pump | drops change nothing; the ends must not be used: their ring need not be mapped | `bridge/host_ring.rs`, `bridge/pump.rs` |

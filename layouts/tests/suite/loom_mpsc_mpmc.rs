@@ -1,4 +1,5 @@
-//! MPSC and MPMC rings under every interleaving and every reordering that loom knows, and weakened twins that must fail (`loom_machine.rs` weakens them).
+//! MPSC and MPMC rings under every interleaving with a bounded number of preemptions and every reordering that loom knows, and weakened twins that must fail
+//! (`loom_machine.rs` weakens them).
 
 use crate::loom_machine;
 

@@ -46,7 +46,8 @@
 //!
 //! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A
 //! final error (`is_final`) means that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped,
-//! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: the operations have not happened.
+//! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: whether the operations have happened is
+//! unknown.
 
 use core::ffi::c_void;
 use core::mem::{self, ManuallyDrop};
@@ -481,7 +482,7 @@ impl Queue {
 impl Queue {
     /// Returns true if an operation is complete; asks the driver if that is not known.
     pub fn is_complete(&self, number: u64) -> bool {
-        // SYNC POINT: operation over. Pairs with poll_events.
+        // SYNC POINT: operation over. Pairs with complete_up_to.
         if self.complete.load(Acquire) >= number {
             return true;
         }
@@ -498,8 +499,8 @@ impl Queue {
         self.complete.load(Acquire) >= number
     }
 
-    /// Asks the driver: first about events, then, if that fails, about the whole stream, which may still answer. On a shared stream, where a position has no event
-    /// before the first query, the whole stream comes first: an event would be incomplete for a moment, although the stream is idle.
+    /// Asks the driver: first about events, then, if that fails, about the whole stream, which may still answer. On a shared stream, where a position has no
+    /// event before the first query, the whole stream comes first: an event would be incomplete for a moment, although the stream is idle.
     fn query_driver(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
         if self.is_shared.load(Relaxed) && !self.is_covered(state, number) && matches!(self.query_stream(state), Ok(true)) {

@@ -5,8 +5,9 @@
 //! A request that fails must be sure that no memory could have served it. Memory can be on its way: a thread that spills its cache holds blocks on its
 //! stack, and an upstream allocation holds reserved bytes. Two counters make this visible:
 //!
-//! - [`State::in_transit`](super::State): threads that hold such memory now. A thread counts itself before it takes the memory, with the guard
-//!   [`InTransit`], and leaves after the memory is in its new place. Until its patience ends, a waiting request does not end while this is above 0.
+//! - [`State::in_transit`](super::State): threads that hold such memory now. A thread counts itself, with the guard [`InTransit`], before others can find
+//!   the memory gone: before it takes it, or, in a spill, while it still has its cache's lock. It leaves after the memory is in its new place. Until its
+//!   patience ends, a waiting request does not end while this is above 0.
 //! - `progress`: transfers that have ended. A thread counts a transfer before its guard's drop. A waiting request reads the count before it searches;
 //!   after a failed search it reads `in_transit` and then the count again. If the first is 0 and the second unchanged, it has missed nothing. Swapped
 //!   reads would miss a transfer that ends between them.
@@ -19,8 +20,9 @@
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
 //! An extension hides free parts beside its place, and returns them when it fails. Searches that found nothing are noted in
-//! [`State::missed`](super::State): the return is news only if a part now serves one of them. If each were, two waiting requests could wake each other for
-//! as long as they wait. So a request that needs several returned handles together learns of them only by the next paragraph.
+//! [`State::missed`](super::State): the return is news only if a part now serves one of them, or if a request was refused meanwhile. If each return
+//! were, two waiting requests could wake each other for as long as they wait. So a request that needs several returned handles together learns of them only by
+//! the next paragraph.
 //!
 //! Ordinary frees count no transfer, since the warm path would pay for it. A waiting request finds their memory by looking without news: after a
 //! millisecond, at each doubling of that time, and before it fails, unless it fails without having waited. A free to the upstream memory counts as a transfer.
@@ -28,9 +30,9 @@
 //! # How long
 //!
 //! Up to the patience for pending frees, transfers, and kernels that defer frees. Beyond it, up to the growth patience, for upstream allocations that
-//! other threads began within the patience: a slab that the driver is mapping is better than a failure. A thread inside an upstream allocation does
-//! not wait for others' allocations, because theirs may wait for it. The bound remains necessary: the upstream memory's `alloc` may itself wait for
-//! this thread, which no pool can detect.
+//! other threads began within the patience: a slab that the driver is mapping is better than a failure. Beyond the patience, a thread inside an
+//! upstream allocation does not wait for others' allocations, because theirs may wait for it. The bound remains necessary: the upstream memory's `alloc` may
+//! itself wait for this thread, which no pool can detect.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -205,7 +207,8 @@ impl<M: Memory> Central<M> {
         has_moved
     }
 
-    /// Moves all blocks of thread caches and central lists to the heap; returns their number.
+    /// Moves all blocks of thread caches and central lists to the heap, or, those in use, to the pending frees; returns their number. Caches out of reach
+    /// keep theirs.
     pub(super) fn flush_caches(&self) -> usize {
         if self.options.is_exact {
             return 0;

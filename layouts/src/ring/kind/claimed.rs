@@ -4,7 +4,7 @@
 //!
 //! | word | the slot is |
 //! |---|---|
-//! | `lap(i) << 1` | free for the producer that claims `i` |
+//! | `lap(i) << 1` | free for the producer that claims `i`; with the tail past `i`, claimed and not yet published: from there on, consumers find the ring empty |
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: the message was taken, or the slot given up |
 

@@ -1,3 +1,10 @@
+//! The slot protocol of SPSC rings: the other end's view of a slot is the index alone.
+//!
+//! A push writes the slot, advances `tail`, then stores it with release: until that store the consumer sees the old index, and no slot at or after it. A pop is
+//! the mirror image, with `head`. A grant or a batch *defers* the store, for several slots. If it is forgotten, the next use of the end that looks for room or
+//! publishes, or the end's drop, stores the index ([`publish_deferred`](OneProducer::publish_deferred)); so an end that is never used or dropped again keeps
+//! its slots to itself. Lanes of a warp advance their copies themselves, and one of them stores the index (`publication`).
+
 use core::hint::cold_path;
 
 use super::sealed::Sealed;
