@@ -218,7 +218,7 @@ impl Bin {
     }
 }
 
-/// Counts that change together are not adjacent: a merged load blocks store forwarding.
+/// Counts that a hit or a free changes together are not adjacent: a merged load blocks store forwarding.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Counted {
@@ -298,6 +298,7 @@ impl Cache {
     #[cold]
     #[inline(never)]
     fn wait_and_lock(&self) {
+        // Each turn waits for one revoker; the next one may come before the owner has the lock.
         loop {
             drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
             if self.lock.try_lock::<System>() {

@@ -48,6 +48,7 @@ use std::vec::Vec;
 
 use extent::Extent;
 use free::CentralList;
+use reclaim::AtomicProgress;
 pub(super) use reclaim::InTransit;
 pub(super) use request::Request;
 use ringmem_layouts::HostWord;
@@ -95,8 +96,8 @@ pub(super) struct Central<M: Memory> {
     counts: CacheLineAligned<Counts>,
     /// By class: surplus blocks without open uses.
     central_lists: Vec<CentralList>,
-    /// Transfers of memory; see [`reclaim`].
-    progress: CacheLineAligned<AtomicU64>,
+    /// See [`reclaim`].
+    progress: CacheLineAligned<AtomicProgress>,
 }
 
 /// Counts outside the thread caches.
@@ -158,10 +159,6 @@ struct State {
     growing: Vec<Growth>,
     /// All growths so far: the number of the next.
     growths: u64,
-    /// Attempts to reserve or extend that the limit refused, or that found no place.
-    refusals: u64,
-    /// The least bytes of a part that would have served a search which found none, since an extension last gave news of one.
-    missed: Option<u64>,
     /// Bytes of slabs, handles and direct blocks, also during their allocation; at most the limit.
     reserved: u64,
     peak: u64,
@@ -336,11 +333,6 @@ impl<M: Memory> Central<M> {
             drop(state);
             state = self.lock_coalesced();
             found = self.take_from(&mut state, bytes, align, zone);
-        }
-        if found.is_none() {
-            // A part of so many bytes serves it at any offset.
-            let bytes = bytes.saturating_add(align.saturating_sub(UNIT));
-            state.missed = Some(state.missed.map_or(bytes, |least| least.min(bytes)));
         }
         found
     }

@@ -284,8 +284,6 @@ struct Extending<'a, M: Memory> {
     left: Vec<TakenOut>,
     /// Their memory has moved, or is lost.
     gone: Vec<PartId>,
-    /// The refusals before it.
-    refusals: u64,
     _transit: InTransit<'a, M>,
 }
 
@@ -301,8 +299,7 @@ impl<M: Memory> Extending<'_, M> {
     }
 
     fn end(&mut self, state: &mut State) {
-        // A request that was refused meanwhile may need the claim's place.
-        let mut is_news = !self.come.is_empty() || !self.gone.is_empty() || state.refusals != self.refusals;
+        let is_transfer = !self.come.is_empty() || !self.gone.is_empty();
         if let Some(extent) = &mut state.extent {
             for Come { offset, block, last_use } in self.come.drain(..) {
                 let bytes = block.layout.size() as u64;
@@ -316,12 +313,8 @@ impl<M: Memory> Extending<'_, M> {
         if let Some(claim) = self.claim.take() {
             state.heap.fill(claim, self.filled);
         }
-        // Other requests may have missed the free parts beside the claim, and those of handles that did not move.
-        is_news |= state.missed.is_some_and(|bytes| bytes <= state.heap.largest());
-        if is_news {
-            state.missed = None;
-            self.central.note_progress();
-        }
+        // Without a transfer, the claim's place, the free parts beside it, and those of handles that did not move are back.
+        if is_transfer { self.central.note_transfer() } else { self.central.note_return() }
     }
 }
 
@@ -411,10 +404,7 @@ impl<M: Memory> Central<M> {
             None => 0,
         };
         let wanted = |least| if has_moves { least + slack } else { slack };
-        let Some(claim) = state.heap.claim(need.bytes, need.align, step, zone, wanted, is_last) else {
-            state.refusals += 1;
-            return None;
-        };
+        let claim = state.heap.claim(need.bytes, need.align, step, zone, wanted, is_last)?;
         let (mut room, mut lacking) = (claim.size, claim.least);
         let mut chosen = Vec::new();
         // Not those of the claim's own sides.
@@ -433,23 +423,12 @@ impl<M: Memory> Central<M> {
         }
         if lacking > left {
             state.heap.fill(claim, 0);
-            state.refusals += 1;
             refusal.set(Refusal { free: left, largest: left });
             return None;
         }
         let left = state.take_out(chosen);
-        let refusals = state.refusals;
         drop(state);
-        Some(Extending {
-            central: self,
-            claim: Some(claim),
-            filled: 0,
-            come: Vec::new(),
-            left,
-            gone: Vec::new(),
-            refusals,
-            _transit: transit,
-        })
+        Some(Extending { central: self, claim: Some(claim), filled: 0, come: Vec::new(), left, gone: Vec::new(), _transit: transit })
     }
 
     /// Moves and maps memory into a claim, ends it, and takes the request's block. Errors that frees cannot cure are returned.
@@ -615,7 +594,7 @@ impl<M: Memory> Central<M> {
             // A kernel that another thread has launched meanwhile.
             if backend.defers_free(&handle.block) {
                 self.lock().put_back(handle);
-                self.note_progress();
+                self.note_transfer();
                 return;
             }
             let TakenOut { part, block, .. } = handle;
@@ -653,6 +632,9 @@ impl<M: Memory> Central<M> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
     use crate::backend::host::HostBackend;
     use crate::memory::{Buffer, Device};
@@ -661,19 +643,61 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_failed_extension_is_news_to_a_request_that_the_hidden_memory_serves() {
+    fn a_failed_extension_returns_what_it_hid() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
         let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
         drop(Buffer::<u8, _>::new(pool.clone(), 10 << 20).expect("room"));
         let (central, need) = (&*pool.shared, Need { bytes: 12 * MIB, align: 1, zone: Zone::Large });
-        for (missed, align, is_news) in
-            [(11 * MIB, 1, 0), (10 * MIB, 512, 0), (10 * MIB, 1, 1), (10 * MIB, 256, 1), (10 * MIB - 256, 512, 1)]
-        {
+        let take = || central.take(10 * MIB, 1, Zone::Large);
+        let hide = || {
             let extending = central.claim(need, 2 * MIB, Moves::None, false, &Cell::default()).expect("the free part and 2 MiB more");
-            assert!(central.take(missed, align, Zone::Large).is_none(), "the claim hides the free part");
-            let before = central.progress.load(Relaxed);
+            assert!(take().is_none(), "the claim hides the free part");
             drop(extending);
-            assert_eq!(central.progress.load(Relaxed) - before, is_news, "{missed}, aligned to {align}");
-        }
+        };
+        let searches = Cell::new(0);
+        // The other thread's extension begins and ends during the search, which so misses the free part.
+        let search = || {
+            searches.set(searches.get() + 1);
+            thread::scope(|scope| scope.spawn(hide).join().expect("no panic"));
+            Ok(None)
+        };
+        let seen = central.progress_by_others(None);
+        let found = central.wait(None, seen, &search, &|| Ok(take())).expect("no error").expect("the free part is back");
+        assert_eq!(searches.get(), 1, "memory that returns is no transfer");
+        central.free_one(&Uses::NONE, &found);
+    }
+
+    #[test]
+    fn a_request_is_served_by_handles_that_several_extensions_hid_during_its_search() {
+        let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).limit(8 * MIB).build().expect("a pool");
+        let mut buffers: Vec<_> =
+            (0..4).map(|_| Some(Buffer::<u8, _>::new(pool.clone(), 2 * MIB as usize).expect("within the limit"))).collect();
+        (buffers[0], buffers[2]) = (None, None);
+        let (central, request) = (&*pool.shared, Request { class_bytes: 4 * MIB, bytes: 4 * MIB, align: 1 });
+        let extend = || central.extend(&request, Moves::All, &Cell::default());
+        let (hidden, searched) = (Barrier::new(2), Barrier::new(2));
+        let hide = || {
+            let need = Need { bytes: 2 * MIB, align: 1, zone: Zone::Large };
+            let extensions = [(); 2].map(|()| central.claim(need, 2 * MIB, Moves::All, false, &Cell::default()).expect("a handle"));
+            hidden.wait();
+            searched.wait();
+            drop(extensions);
+        };
+        let search = || {
+            thread::scope(|scope| {
+                let other = scope.spawn(hide);
+                hidden.wait();
+                let found = extend();
+                assert!(matches!(found, Ok(None)), "both handles are on their way");
+                searched.wait();
+                other.join().expect("no panic");
+                found
+            })
+        };
+        let seen = central.progress_by_others(None);
+        let found = central.wait(None, seen, &search, &extend).expect("no error").expect("both handles together");
+        assert_eq!(central.reserved(), 8 * MIB);
+        central.free_one(&Uses::NONE, &found);
     }
 }

@@ -51,7 +51,7 @@ impl<M: Memory> Central<M> {
             return;
         }
         self.free(entries);
-        self.note_progress();
+        self.note_transfer();
     }
 
     /// Frees an entry that `uses` use. Blocks of an extent have no cache that dates them.
@@ -85,7 +85,7 @@ impl<M: Memory> Central<M> {
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open.into_iter().map(|entry| (Uses::from(entry.used), entry)));
-            self.note_progress();
+            self.note_transfer();
             transit.end(&mut state);
             state.free_all(left.iter().map(|entry| (entry, since)))
         };
@@ -96,7 +96,7 @@ impl<M: Memory> Central<M> {
     pub fn list(&self, class: usize, entries: &[Entry], since: u64) -> usize {
         let count = self.central_lists.get(class).map_or(0, |list| list.add(self.max_listed(class), entries, since));
         if count > 0 {
-            self.note_progress();
+            self.note_transfer();
         }
         count
     }
@@ -107,7 +107,7 @@ impl<M: Memory> Central<M> {
 
     /// Takes up to `count` entries from the central list; returns the latest time of their uses. Counts a transfer.
     pub fn unlist(&self, class: usize, count: usize, to: &mut Vec<Entry>) -> u64 {
-        self.central_lists.get(class).map_or(0, |list| list.take(count, to, || self.note_progress()))
+        self.central_lists.get(class).map_or(0, |list| list.take(count, to, || self.note_transfer()))
     }
 
     /// Dates emptied slabs whose last use is unknown. Reads the clock without the lock.
@@ -189,7 +189,7 @@ impl<M: Memory> Central<M> {
         let mut state = self.lock();
         if is_gone {
             state.reserved -= block.layout.size() as u64;
-            self.note_progress();
+            self.note_transfer();
         } else {
             state.freed_upstream.push((*uses, block));
         }

@@ -29,7 +29,7 @@ use core::time::Duration;
 use std::boxed::Box;
 
 use super::extent::Moves;
-use super::reclaim::Search;
+use super::reclaim::{Progress, Search};
 use super::request::{Refusal, Request};
 use super::reservation::Reservation;
 use super::{Central, Slab};
@@ -141,7 +141,7 @@ impl<M: Memory> Central<M> {
     }
 
     /// Ways 10 and 11: [waits](Self::wait), then calls the callback, searches by `again`, and waits once more.
-    fn wait_or_call_back<T>(&self, bytes: u64, seen: u64, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
+    fn wait_or_call_back<T>(&self, bytes: u64, seen: Progress, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
         if let Some(found) = self.wait(None, seen, again, look)? {
             return Ok(Some(found));
         }
@@ -348,7 +348,7 @@ impl<M: Memory> Central<M> {
             return Ok(None);
         }
         state.push_slab(slab);
-        self.note_progress();
+        self.note_transfer();
         Ok(self.take_from(&mut state, bytes, align, zone))
     }
 

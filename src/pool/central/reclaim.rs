@@ -19,13 +19,13 @@
 //! [`progress_by_others`](Central::progress_by_others) is the difference, which changes with the transfers of other threads alone while this thread's
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
-//! An extension hides free parts beside its place, and returns them when it fails. Searches that found nothing are noted in
-//! [`State::missed`](super::State): the return is news only if a part now serves one of them, or if a request was refused meanwhile. If each return
-//! were, two waiting requests could wake each other for as long as they wait. So a request that needs several returned handles together learns of them only by
-//! the next paragraph.
+//! An extension hides free parts beside its place, and each growth takes bytes of the limit; both give them back when they fail. These *returns* have a count
+//! of their own, since they are no reason to search at once: a search may itself extend, so two waiting requests would wake each other for as long as they wait.
+//! Nor do ordinary frees count as transfers, for which the warm path would pay. A waiting request finds the memory of both by looking without news: after
+//! a millisecond, at each doubling of that time, and when nothing is left to wait for. If something returns during that last look, it looks once more
+//! at the next doubling. So it fails only after a search from which no other thread has hidden memory, or after its patience.
 //!
-//! Ordinary frees count no transfer, since the warm path would pay for it. A waiting request finds their memory by looking without news: after a
-//! millisecond, at each doubling of that time, and before it fails, unless it fails without having waited. A free to the upstream memory counts as a transfer.
+//! A free to the upstream memory counts as a transfer.
 //!
 //! # How long
 //!
@@ -35,6 +35,7 @@
 //! itself wait for this thread, which no pool can detect.
 
 use core::cell::Cell;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use core::{iter, mem, ptr};
@@ -65,8 +66,36 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(in crate::pool) type Search<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
 thread_local! {
-    /// This thread's transfers, of all pools.
-    static OWN: Cell<u64> = const { Cell::new(0) };
+    /// What this thread has counted, of all pools.
+    static OWN: Cell<Progress> = const { Cell::new(Progress { transfers: 0, returns: 0 }) };
+}
+
+/// Counts of memory that was out of others' reach, modulo 2^64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::pool) struct Progress {
+    /// It is in its new place.
+    transfers: u64,
+    /// It is back in its old one.
+    returns: u64,
+}
+
+impl Progress {
+    fn each(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self { transfers: combine(self.transfers, other.transfers), returns: combine(self.returns, other.returns) }
+    }
+}
+
+/// [`Progress`] of all threads of a pool.
+#[derive(Default)]
+pub(super) struct AtomicProgress {
+    transfers: AtomicU64,
+    returns: AtomicU64,
+}
+
+impl AtomicProgress {
+    pub(super) fn read(&self) -> Progress {
+        Progress { transfers: self.transfers.load(Relaxed), returns: self.returns.load(Relaxed) }
+    }
 }
 
 /// Counts its thread in [`State::in_transit`] while it lives.
@@ -87,22 +116,31 @@ impl<M: Memory> Drop for InTransit<'_, M> {
 }
 
 impl<M: Memory> Central<M> {
-    /// This thread may take memory out of others' reach; it [counts](Self::note_progress) each transfer before the guard's drop.
+    /// This thread may take memory out of others' reach; it [counts](Self::note_transfer) each transfer before the guard's drop.
     pub fn start_transit(&self) -> InTransit<'_, M> {
         self.lock().in_transit += 1;
         InTransit(self)
     }
 
     /// Counts a transfer. Relaxed: the lock that the guard's drop takes, or the central list's length, publishes the count.
-    pub(super) fn note_progress(&self) {
-        self.progress.fetch_add(1, Relaxed);
-        OWN.set(OWN.get().wrapping_add(1));
+    pub(super) fn note_transfer(&self) {
+        self.progress.transfers.fetch_add(1, Relaxed);
+        let own = OWN.get();
+        OWN.set(Progress { transfers: own.transfers.wrapping_add(1), ..own });
     }
 
-    /// A number that changes only when another thread transfers memory, here or in the other pool.
-    pub fn progress_by_others(&self, other: Option<&Self>) -> u64 {
-        let count = |pool: &Self| pool.progress.load(Relaxed);
-        count(self).wrapping_add(other.map_or(0, count)).wrapping_sub(OWN.get())
+    /// Counts memory that returns to where it was. Relaxed, as a [transfer](Self::note_transfer).
+    pub(super) fn note_return(&self) {
+        self.progress.returns.fetch_add(1, Relaxed);
+        let own = OWN.get();
+        OWN.set(Progress { returns: own.returns.wrapping_add(1), ..own });
+    }
+
+    /// Counts that change only when another thread transfers or returns memory, here or in the other pool.
+    pub fn progress_by_others(&self, other: Option<&Self>) -> Progress {
+        let here = self.progress.read();
+        let both = other.map_or(here, |other| here.each(other.progress.read(), u64::wrapping_add));
+        both.each(OWN.get(), u64::wrapping_sub)
     }
 
     /// If the upstream memory is a pool, its transfers do not count here.
@@ -116,9 +154,10 @@ impl<M: Memory> Central<M> {
     /// Waits; calls `again` after each transfer of another thread and each completed free, and `look` now and then; returns their result. `None` if nothing
     /// is left to wait for, after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is
     /// [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
-    pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
+    pub fn wait<T>(&self, other: Option<&Self>, mut seen: Progress, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
-        let (mut has_slept, mut next_look) = (false, LOOK);
+        // Whether memory may have come without news since the last search began, and whether that was a look with nothing left to wait for.
+        let (mut is_stale, mut was_last, mut next_look) = (false, false, LOOK);
         let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
             let elapsed = begun.elapsed();
@@ -136,8 +175,9 @@ impl<M: Memory> Central<M> {
                 has_come |= pool.collect();
             }
             let progress = self.progress_by_others(other);
-            if has_come || progress != seen {
-                seen = progress;
+            is_stale |= progress.returns != seen.returns;
+            if has_come || progress.transfers != seen.transfers {
+                (seen, is_stale) = (progress, false);
                 if let Some(found) = again()? {
                     return Ok(Some(found));
                 }
@@ -145,17 +185,19 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
-            if has_slept && (elapsed >= next_look || !is_something_left) {
+            if !is_something_left && (!is_stale || is_late && was_last) {
+                return Ok(None);
+            }
+            if is_stale && (elapsed >= next_look || !is_something_left && !was_last) {
                 next_look = elapsed.saturating_mul(2).max(LOOK);
+                (seen, is_stale, was_last) = (progress, false, !is_something_left);
                 if let Some(found) = look()? {
                     return Ok(Some(found));
                 }
-            }
-            if !is_something_left {
-                return Ok(None);
+                continue;
             }
             thread::sleep(POLL);
-            has_slept = true;
+            is_stale = true;
         }
     }
 
@@ -200,7 +242,7 @@ impl<M: Memory> Central<M> {
         state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
         let has_moved = !over.is_empty() || !gone.is_empty();
         if has_moved {
-            self.note_progress();
+            self.note_transfer();
         }
         drop(state);
         self.date(&emptied);
@@ -320,5 +362,51 @@ impl<M: Memory> Central<M> {
         let freeable: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.defers_free(block)).map(|(number, _)| number).collect();
         let has_deferred = freeable.len() < count;
         (freeable, has_deferred)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::host::HostBackend;
+    use crate::memory::Device;
+    use crate::pool::Pool;
+
+    /// Looks without success, while another thread's memory returns.
+    fn looks(patience: Duration, mut returns: impl FnMut() -> bool) -> usize {
+        let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).patience(patience).build().expect("a pool");
+        let central = &*pool.shared;
+        let seen = central.progress_by_others(None);
+        let mut note = || {
+            if returns() {
+                thread::scope(|scope| scope.spawn(|| central.note_return()).join().expect("no panic"));
+            }
+        };
+        note();
+        let (count, note) = (Cell::new(0), core::cell::RefCell::new(note));
+        let look = || {
+            count.set(count.get() + 1);
+            (note.borrow_mut())();
+            Ok(None::<()>)
+        };
+        let again = || panic!("memory that returns is no transfer");
+        assert!(central.wait(None, seen, &again, &look).expect("no error").is_none());
+        count.get()
+    }
+
+    #[test]
+    fn a_request_looks_again_if_memory_returned_during_its_search() {
+        let mut left = [true, true, true, false].into_iter();
+        assert_eq!(looks(Duration::from_secs(600), || left.next().expect("no further look")), 3);
+        assert_eq!(looks(Duration::from_secs(600), || false), 0);
+        assert_eq!(looks(Duration::ZERO, || true), 1, "patience does not spare the first look");
+    }
+
+    #[test]
+    fn requests_whose_searches_return_memory_do_not_keep_each_other_busy() {
+        let most = 2 + 20_u32.ilog2() as usize;
+        let count = looks(20 * LOOK, || true);
+        assert!((1..=most).contains(&count), "{count} looks, at most at 0, 1, 2, 4, 8 and 16 ms");
     }
 }

@@ -26,8 +26,6 @@ pub(super) struct Reservation<'a, M: Memory> {
     sum: u64,
     /// Of its [`Growth`].
     number: u64,
-    /// The refusals before it.
-    refusals: u64,
     /// Bytes that are allocated.
     pub kept: u64,
     transit: InTransit<'a, M>,
@@ -41,9 +39,8 @@ impl<M: Memory> Drop for Reservation<'_, M> {
         let returned = self.bytes - self.kept;
         state.peak = state.peak.max(if self.kept > 0 { self.sum - returned } else { 0 });
         state.reserved -= returned;
-        // The bytes may have refused another request, which now succeeds.
-        if returned > 0 && state.refusals != self.refusals {
-            self.transit.0.note_progress();
+        if returned > 0 {
+            self.transit.0.note_return();
         }
     }
 }
@@ -53,16 +50,35 @@ impl<M: Memory> Central<M> {
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation<'_, M>> {
         let begun = Instant::now();
         let mut state = self.lock();
-        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
-            state.refusals += 1;
-            return None;
-        };
+        let sum = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit)?;
         state.reserved = sum;
         state.in_transit += 1;
         let number = state.growths;
         state.growths += 1;
         state.growing.push(Growth { number, bytes, begun });
         GROWING.set(GROWING.get() + 1);
-        Some(Reservation { bytes, sum, number, refusals: state.refusals, kept: 0, transit: InTransit(self) })
+        Some(Reservation { bytes, sum, number, kept: 0, transit: InTransit(self) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crate::backend::host::HostBackend;
+    use crate::memory::Device;
+    use crate::pool::Pool;
+
+    #[test]
+    fn bytes_of_a_refused_growth_return() {
+        let backend = HostBackend::builder().device_memory(4096).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).limit(1024).build().expect("a pool");
+        let central = &*pool.shared;
+        let seen = central.progress_by_others(None);
+        let refused = || drop(central.reserve(1024).expect("within the limit"));
+        thread::scope(|scope| scope.spawn(refused).join().expect("no panic"));
+        let again = || panic!("bytes that return are no transfer");
+        let found = central.wait(None, seen, &again, &|| Ok(central.reserve(1024))).expect("no error");
+        assert!(found.is_some_and(|reservation| reservation.bytes == 1024));
     }
 }
