@@ -326,9 +326,10 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let ring = Arc::clone(&self.ring);
                 drop(self);
-                if ring.is_here() {
-                    after(&ring.header().$theirs.waiting);
-                }
+                after(&ring.header().$theirs.waiting);
+            }
+            fn is_here(&self) -> bool {
+                self.ring.is_here()
             }
         }
         impl<T: RingMessage> Drop for $end<T> {

@@ -89,8 +89,7 @@ pub use strategy::TransferStrategy;
 
 /// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
 ///
-/// In a forked process, use neither it nor its ends, nor a future that waits for one: a driver's memory is not mapped there. Drops of them all, but of such a
-/// future, change nothing.
+/// In a forked process, use neither it nor its ends, nor a future that waits for one: a driver's memory is not mapped there. Drops of them all change nothing.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -83,6 +83,10 @@ impl WakerEntry {
 
     pub(super) fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
         let Some(key) = self.key.take() else { return };
+        // In a fork, the list of wakers may be locked by a thread that is not there.
+        if !waiting.end().is_here() {
+            return;
+        }
         let word = waiting.end().wait_words().ours;
         let waker = waiting.wakers().with(|wakers| {
             // Otherwise, its waker's end removed it.

@@ -634,6 +634,9 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
     fn drop(&mut self) {
         // SAFETY: only here; the end is not used afterwards.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
+        if !end.is_here() {
+            return;
+        }
         end.leave(|word| {
             self.wake_at(word, self.side.other());
         });

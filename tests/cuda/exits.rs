@@ -1,5 +1,7 @@
+use std::future::Future;
 use std::os::unix::fs::symlink;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Waker};
 
 use ringmem::backend::Backend;
 use ringmem::backend::cuda::{CudaBackend, Driver};
@@ -12,7 +14,7 @@ use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::{Module, Stream};
 use ringmem::streaming::Streamer;
-use ringmem::wait::{WaitStrategy, Waiting};
+use ringmem::wait::{WaitStrategy, Waiting, pair};
 use ringmem::watchdog::Verdict;
 use ringmem::{Error, Image};
 use ringmem_kernels::echo::Echo;
@@ -125,6 +127,11 @@ alone! {
             let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &bridge::Options::new(TransferStrategy::Sync)).expect("rings");
             (opened.bridge.pump().expect("a thread"), Waiting::sender(opened.sender, WaitStrategy::default()))
         });
+        // Both ends of one bridge as a pair: only then does a pending future enter a list, and count itself in the ring.
+        let paired = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &bridge::Options::new(TransferStrategy::Sync)).expect("rings");
+        let (_sends, mut receives) = pair(paired.sender, paired.receiver, WaitStrategy::default());
+        let mut future = Box::pin(receives.recv_async());
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let all = (channels, memory, mirrored, streamer, module, (sender, receiver, bridge, pumps));
         // SAFETY: the child only calls this library, whose locks are free, and exits.
         let child = unsafe { libc::fork() };
@@ -160,6 +167,7 @@ alone! {
             });
             let closed = channels.into_iter().all(|channel| channel.close().is_err_and(|error| is_refused(&error)));
             let stopped = pump.stop(LIMIT).is_err_and(|error| is_refused(&error));
+            drop(future);
             drop((memory, mirrored, streamer, module, sender, receiver, bridge, dropped, backend));
             // SAFETY: ends the child without the parent's destructors.
             unsafe { libc::_exit(i32::from(!(told && closed && stopped))) };

@@ -38,6 +38,12 @@ pub trait End: Sized {
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
+    /// Whether this process has the ring's memory. Otherwise the end can only be dropped.
+    #[doc(hidden)]
+    fn is_here(&self) -> bool {
+        true
+    }
+
     /// Drops the end, then calls `after` with the other side's wait word, to wake its sleepers.
     fn leave(self, after: impl FnOnce(&Self::Word));
 

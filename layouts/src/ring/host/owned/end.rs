@@ -542,6 +542,9 @@ impl<E: End> End for Owned<E> {
     fn is_disconnected(&self) -> bool {
         self.end.is_disconnected()
     }
+    fn is_here(&self) -> bool {
+        self.end.is_here()
+    }
     fn leave(self, after: impl FnOnce(&E::Word)) {
         // The ring, which has the wait word, must outlive `after`.
         let Self { end, ring } = self;
