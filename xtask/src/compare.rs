@@ -70,7 +70,7 @@ fn check_out(tree: &Path, commit: &str) -> Result<(), Failure> {
 
 fn build(tree: &Path, built: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     eprintln!("building the benches of {}", tree.display());
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = crate::cargo()
         .args(["bench", "--quiet", "--no-run", "--message-format", "json", "--package", "ringmem-benches"])
         .args(BENCHES.iter().flat_map(|bench| ["--bench", bench]))
         .arg("--target-dir")

@@ -1,38 +1,27 @@
-//! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine with a GPU and a driver.
+//! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine with a GPU and a driver. `--try` also runs it on the driver double.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, answer, image, root};
+use crate::{Failure, answer, built, cargo, driver_double, execute, image, ptxas, results, root, run_with};
 
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 6] = ["run.sh", "twin.cu", "pools.py", "torch_allocators.py", "torch_tensors.py", "waits.py"];
 
 pub fn run() -> Result<(), Failure> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = crate::built();
-    let status = Command::new(&cargo)
-        .args(["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"])
-        .args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"])
-        .arg(&built)
-        .current_dir(root())
-        .status()?;
-    if !status.success() {
-        return Err("the programs do not build".into());
-    }
+    let programs = ["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"];
+    execute(cargo().args(programs).args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"]).arg(built()))?;
     // Of one kind: otherwise it is not optimised across crates.
     let library = ["rustc", "--release", "--package", "ringmem-capi", "--lib", "--crate-type", "cdylib", "--target-dir"];
-    if !Command::new(&cargo).args(library).arg(&built).current_dir(root()).status()?.success() {
-        return Err("the library for PyTorch does not build".into());
-    }
-    let folder = built.join("gpu-bundle");
+    execute(cargo().args(library).arg(built()))?;
+    let folder = folder();
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
     for program in ["ringmem", "examples/gpu_suite", "libringmem_capi.so"] {
-        let copy = copy(&built.join("release").join(program), &folder)?;
+        let copy = copy(&built().join("release").join(program), &folder)?;
         // A profile that strips would compile everything again.
         answer(Path::new("strip"), &[copy])?;
     }
@@ -46,6 +35,73 @@ pub fn run() -> Result<(), Failure> {
     }
     println!("{}, {} KiB: copy it to a machine with a GPU and run run.sh there", folder.display(), bytes >> 10);
     Ok(())
+}
+
+fn folder() -> PathBuf {
+    built().join("gpu-bundle")
+}
+
+/// Parts that need no more than a driver: all but those of other programs, such as nvcc, PyTorch and a sanitizer.
+const PARTS: [&str; 8] = ["probe", "light", "bench", "kernel", "conformance", "faults", "bench-rest", "soak"];
+
+/// Calls of a real driver that may wait for running kernels.
+const WAITING: &str =
+    "cuStreamCreate,cuStreamDestroy_v2,cuModuleLoadDataEx,cuMemFreeHost,cuMemPoolCreate,cuMemAllocManaged,cuMemHostRegister_v2";
+
+/// Makes the bundle and runs it where there is no GPU: without a driver, then on the driver double, whose kernels are the host functions, then the PTX.
+pub fn try_out() -> Result<(), Failure> {
+    run()?;
+    let (bundle, out) = (folder(), built().join("gpu-bundle-out"));
+    let (suite, script, results) = (bundle.join("gpu_suite"), bundle.join("run.sh"), out.join("results.json"));
+    compile_twin(&bundle)?;
+    if out.exists() {
+        fs::remove_dir_all(&out)?;
+    }
+    if Command::new(&suite).arg("probe").output()?.status.success() {
+        println!("there is a driver here: the run without one is left out");
+    } else {
+        // Each part is skipped for a reason.
+        run_with(Command::new(&script).arg("--all").arg(&out), &[3])?;
+        results::gpu(&results, &[])?;
+    }
+    let libraries = built().join("gpu-bundle-libraries");
+    driver_double::link(&libraries)?;
+    let on_double = |program: &Path, settings: &[(&str, &str)]| {
+        let mut command = Command::new(program);
+        // Little memory: that of the double is this machine's.
+        command.env("LD_LIBRARY_PATH", &libraries).env("RINGMEM_DOUBLE_MEMORY", (256 << 20).to_string()).envs(settings.iter().copied());
+        command
+    };
+    // Not the limits of a GPU, which a machine under load exceeds. What needs a tool or a module that is not here is skipped.
+    run_with(on_double(&script, &[]).args(["--all", "--quick", "--limit", "600"]).arg(&out), &[0, 3])?;
+    results::gpu(&results, &PARTS)?;
+    // Each call that a real driver may let wait for kernels waits for them: no part may need it under a kernel. Of the part `kernel` one fact measures the
+    // allocation of pinned memory.
+    for (part, more) in [("kernel", ""), ("conformance", ",cuMemHostAlloc"), ("faults", ",cuMemHostAlloc"), ("soak", ",cuMemHostAlloc")] {
+        execute(on_double(&suite, &[("RINGMEM_DOUBLE_WAITS", &format!("{WAITING}{more}"))]).args([part, "--quick"]))?;
+    }
+    // Launches that wait for their kernels, as under a sanitizer.
+    execute(on_double(&suite, &[("CUDA_LAUNCH_BLOCKING", "1")]).arg("short"))?;
+    // As in a whole run, whose limit it must keep.
+    execute(on_double(&script, &[]).args(["--part", "soak", "--limit", "20"]).arg(&out))?;
+    // Far slower than a GPU. The bench is about time, of which this says nothing.
+    for part in ["waits", "conformance", "kernel", "faults", "soak"] {
+        let mut command = on_double(&script, &[("RINGMEM_DOUBLE_KERNELS", "ptx")]);
+        execute(command.args(["--quick", "--limit", "600", "--part", part]).arg(&out))?;
+    }
+    Ok(())
+}
+
+/// The C++ twin, where nvcc and its headers lie beside the assembler.
+fn compile_twin(bundle: &Path) -> Result<(), Failure> {
+    let folder = ptxas::find().ok().and_then(|ptxas| Some(ptxas.parent()?.to_owned())).unwrap_or_default();
+    let compiler = folder.join("nvcc");
+    if !compiler.is_file() || !folder.join("../include/cuda_runtime.h").is_file() {
+        println!("the C++ twin is not compiled: no nvcc with its headers beside ptxas");
+        return Ok(());
+    }
+    let options = ["-O3", "-std=c++17", "-arch=sm_90", "-c", "-o"];
+    execute(Command::new(compiler).args(options).arg(built().join("twin.o")).arg(bundle.join("twin.cu")))
 }
 
 fn copy(file: &Path, folder: &Path) -> Result<PathBuf, Failure> {

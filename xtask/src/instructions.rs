@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -54,8 +54,8 @@ fn path() -> PathBuf {
 }
 
 fn count() -> Result<Counts, Failure> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(crate::root()).args(["bench", "--quiet", "-p", "ringmem-benches", "--bench", "instructions", "--", "--json"]);
+    let mut cargo = crate::cargo();
+    cargo.args(["bench", "--quiet", "-p", "ringmem-benches", "--bench", "instructions", "--", "--json"]);
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err("the bench `instructions` failed".into());

@@ -4,6 +4,7 @@ mod bare_metal;
 mod check;
 mod compare;
 mod doc_kernels;
+mod driver_double;
 mod features;
 mod gpu_bundle;
 mod header;
@@ -13,18 +14,20 @@ mod layouts;
 mod loops;
 mod module;
 mod mutants;
+mod packages;
 mod planted;
 mod ptxas;
 mod report;
 mod results;
 mod sass;
+mod valgrind;
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ringmem::streaming::FileSink;
 
@@ -51,6 +54,10 @@ cargo xtask COMMAND
   header                    writes capi/include/ringmem.h
   header --check            compares it with the functions, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
+  gpu-bundle --try          makes it, and runs it without a driver and on the driver double
+  driver-double FOLDER      links the driver double as FOLDER/libcuda.so.1, for LD_LIBRARY_PATH
+  packages                  builds each package from its own archive, and demands its licences, no files of tests, and each crate in one version
+  valgrind                  runs the tests of one thread of ringmem-layouts under valgrind: no uninitialised reads, no leaks
   compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
   instructions              counts the instructions of the hot paths; fails where one takes over 2 % more than in benches/instructions.txt
@@ -89,6 +96,10 @@ fn main() -> ExitCode {
         ["header"] => header::write(),
         ["header", "--check"] => header::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
+        ["gpu-bundle", "--try"] => gpu_bundle::try_out(),
+        ["driver-double", folder] if !folder.starts_with('-') => driver_double::link(folder.as_ref()),
+        ["packages"] => packages::run(),
+        ["valgrind"] => valgrind::run(),
         ["compare"] => compare::run(None),
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
         ["instructions"] => instructions::check(),
@@ -140,6 +151,38 @@ fn built() -> PathBuf {
 /// Separate from cargo's own: neither waits for the other's lock.
 fn target() -> PathBuf {
     built().join("ptx")
+}
+
+/// This cargo, in the root of the workspace.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs a command, which must succeed; prints it, and how long it took.
+fn execute(command: &mut Command) -> Result<(), Failure> {
+    run_with(command, &[0])
+}
+
+/// As [`execute`], with other codes of success.
+fn run_with(command: &mut Command, codes: &[i32]) -> Result<(), Failure> {
+    let text = text_of(command);
+    println!("+ {text}");
+    let begun = Instant::now();
+    let status = command.status().map_err(|error| format!("{text}: {error}"))?;
+    let seconds = begun.elapsed().as_secs();
+    if seconds >= 3 {
+        println!("  took {seconds} s");
+    }
+    if status.code().is_some_and(|code| codes.contains(&code)) { Ok(()) } else { Err(format!("{text}: {status}").into()) }
+}
+
+/// The variables that it sets, and its words.
+fn text_of(command: &Command) -> String {
+    let settings = command.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.display(), value?.display())));
+    let words = [command.get_program()].into_iter().chain(command.get_args()).map(|word| word.display().to_string());
+    settings.chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn answer(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failure> {

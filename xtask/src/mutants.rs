@@ -121,7 +121,7 @@ fn build(breaks: &[Break]) -> Result<Programs, Failure> {
 }
 
 fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = crate::cargo();
     command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
     // What the tree depends on is built once for it and for the product.
     command.env("CARGO_TARGET_DIR", tree::target()).env("CARGO_BUILD_BUILD_DIR", crate::built());

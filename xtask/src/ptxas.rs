@@ -75,7 +75,8 @@ fn find_disassembler(ptxas: &Path) -> Option<PathBuf> {
     beside.into_iter().chain(on_path).map(|directory| directory.join("nvdisasm")).find(|program| program.is_file())
 }
 
-fn find() -> Result<PathBuf, Failure> {
+/// The assembler of `RINGMEM_PTXAS`, else the first in `PATH` or Python's site-packages.
+pub fn find() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os("RINGMEM_PTXAS").filter(|named| !named.is_empty()) {
         return Ok(named.into());
     }

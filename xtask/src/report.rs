@@ -12,7 +12,7 @@ mod scale;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -180,8 +180,8 @@ pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
 }
 
 fn rows_of(bench: &str, is_quick: bool) -> Result<Vec<Value>, Failure> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["bench", "--quiet", "--package", "ringmem-benches", "--bench", bench, "--", "--json"]).current_dir(root());
+    let mut command = crate::cargo();
+    command.args(["bench", "--quiet", "--package", "ringmem-benches", "--bench", bench, "--", "--json"]);
     if is_quick {
         command.arg("--quick");
     }
