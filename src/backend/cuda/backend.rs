@@ -194,7 +194,8 @@ unsafe impl Backend for CudaBackend {
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        // SAFETY: the contract is the same: both ends have all bytes, without overlap, and are not used otherwise until this returns.
+        // SAFETY: the contract is the same: both ends have all bytes, without overlap, nothing else writes the source or accesses the target until this
+        // returns, except one aligned word as a word, and a source of one word is writable.
         unsafe { self.inner.copy_now(copy) }
     }
 
@@ -217,7 +218,7 @@ unsafe impl Backend for CudaBackend {
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         // SAFETY: the contract is the same: both ends have all bytes, without overlap, nothing else writes the source or accesses the target until the copy is
-        // executed, and a source of one word is writable.
+        // executed, except one aligned word as a word, and a source of one word is writable.
         unsafe { self.inner.copy_queued(copy, on) }
     }
 

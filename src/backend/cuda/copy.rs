@@ -177,8 +177,8 @@ impl Inner {
             _ => {
                 let home = self.device(if ends.route == Route::Upload { ends.to.device } else { ends.from.device })?;
                 home.run_and_wait(|internal| {
-                    // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises exclusive access
-                    // until this returns, and `run_and_wait` returns when the copy is complete.
+                    // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises that until this
+                    // returns nothing else writes the source or accesses the target, and `run_and_wait` returns when the copy is complete.
                     unsafe { self.call_driver(&ends, bytes, home, internal.stream()) }
                 })?;
             }
@@ -199,17 +199,19 @@ impl Inner {
             let calls = queue.device.calls;
             let by_host = ends.route == Route::Host || ends.is_pageable();
             if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.route == Route::Host && ends.is_pageable()) {
-                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises exclusive access
-                // until the copy is executed.
+                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises that until the copy is
+                // executed nothing else writes the source or accesses the target, except one aligned word as a word.
                 return op.call(|stream| unsafe { self.call_driver(&ends, bytes, &queue.device, stream) });
             }
             let (to, from) = (HostAddress(ends.to.place), HostAddress(ends.from.place));
             if ends.route == Route::Host {
                 // SAFETY: both ends have this many bytes without overlap: `ends` found them, or the caller promises it for its pageable memory, until the
-                // copy is executed. The queue runs no host function of a complete operation.
+                // copy is executed; it also promises that until then others access at most one aligned word, as a word. The queue runs no host function of a
+                // complete operation.
                 return self.host(op, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
             }
-            // SAFETY: one end was found in a live range, and the caller promises the bytes of the other, exclusively, until the copy is executed.
+            // SAFETY: one end was found in a live range, and the caller promises the bytes of the other, without overlap, and that until the copy is executed
+            // nothing else writes the source or accesses the target, except one aligned word as a word.
             unsafe { self.copy_staged(op, &queue, &ends, bytes) }
         })
     }
@@ -258,7 +260,8 @@ impl Inner {
     ///
     /// # Safety
     ///
-    /// Until the operation is complete, both ends have `bytes` bytes, without overlap, and nothing else writes the source or accesses the target.
+    /// Until the operation is complete, both ends have `bytes` bytes, without overlap, and nothing else writes the source or accesses the target, except one
+    /// aligned word as a word.
     unsafe fn copy_staged(&self, op: &mut OpBuilder<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
         let stager = if bytes > STAGING { op.stager() } else { None };
         let (own, caller) = (op.staging()?, queue.handle());
