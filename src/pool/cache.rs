@@ -80,7 +80,7 @@ impl Idle {
     }
 }
 
-/// The time of a use that was not read. The maximum of all times, so that the latest of several uses is unknown if one is.
+/// Stands for a use at which nobody read the clock. The maximum of all times, so that the latest of several uses is unknown if one is.
 pub(super) const UNDATED: u64 = u64::MAX;
 
 /// Frees between two clock reads, at most.
@@ -135,8 +135,9 @@ impl Bin {
         self.since = self.since.max(since);
     }
 
-    /// Removes all entries, and returns each with the time of its last use. The next free reads the clock, since the bin has no room.
+    /// Removes all entries, and returns each with the time of its last use. The next free reads the clock.
     pub fn empty(&mut self) -> impl Iterator<Item = (Entry, u64)> + use<> {
+        self.plan(0);
         let since = self.since;
         core::mem::take(&mut self.entries).into_iter().map(move |entry| (entry, since))
     }
@@ -391,7 +392,7 @@ impl Drop for Local {
 thread_local! {
     static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
     /// By pool number modulo the size. Without a destructor, so an access needs no registration check.
-    // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
+    // INVARIANT: an entry whose pool lives has a cache in `LOCAL`, and its pool belongs to this process.
     static RECENT: [Cell<(u64, *const Cache)>; RECENT_POOLS] = const { [const { Cell::new((0, ptr::null())) }; RECENT_POOLS] };
 }
 
@@ -509,6 +510,11 @@ mod tests {
         frees.run(10_000, 10);
         let since = frees.bin.since();
         assert!(frees.bin.empty().all(|(_, of)| of == since));
+        assert_eq!(frees.run(1, 1_000_000 * MICROSECOND), (0, 1));
+        frees.run(10_000, 10);
+        frees.bin.empty().for_each(drop);
+        // A refill allocates the capacity.
+        frees.bin.room();
         assert_eq!(frees.run(1, 1_000_000 * MICROSECOND), (0, 1));
     }
 }

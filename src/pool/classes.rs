@@ -2,6 +2,9 @@
 //!
 //! Octave 0 covers sizes up to the least block: one class with one step, else a class per 256 bytes. Octave `k` covers sizes from `2^(k-1)` to
 //! `2^k` times the least block. Above it, a block is at most `1 + 1/steps` times its request, plus 256 bytes.
+//!
+//! A pool has [`Classes::default`] unless its builder sets others: 4 per power of two, so that a block is at most a quarter too long. A pool over an address
+//! range uses those up to 1 MiB alone (`CLASSED` in `central.rs`): a longer block has its exact size there, since it can join any free memory around.
 
 use super::heap::UNIT;
 use crate::config::ConfigError;

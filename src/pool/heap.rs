@@ -9,8 +9,9 @@
 //!
 //! 1. *Take*: nearly best fit, in constant time. Of the newest [`CANDIDATES`] parts of the request's own list, whose parts are up to 1/32 smaller or larger,
 //!    the smallest that suffices; else the smallest of as many of the first list whose parts all suffice; of equals the one in the slab of the lowest number,
-//!    there at the lowest offset. Only if those lists are empty, the own list is searched as a whole. So a request fails only if no free part of the zone
-//!    suffices, or if no part number is left. Deferred parts are not free. The rest of a longer part returns to the lists.
+//!    there at the lowest offset. If no list of longer parts has any, the own list is searched as a whole, and its oldest part that suffices is taken. So a
+//!    request fails only if no free part of the zone suffices, or if no part number is left. Deferred parts are not free. The rest of a longer part returns to
+//!    the lists.
 //! 2. *Free*: a part joins its free neighbours, so that a free part's neighbours are always taken or absent. A slab whose first part is free and whole is
 //!    empty.
 //! 3. *Deferred*: in a table too large for the CPU caches, a free costs a cache miss for each neighbour's record and for its place in its list. So a freed
@@ -436,7 +437,7 @@ impl Heap {
     }
 
     /// Claims addresses for `bytes` at `align`, a power of two. Memory on the first [`least`](Claim::least) of them, a multiple of `step` bytes, makes room
-    /// with the free parts around; as many as `wanted` says for the least are claimed if the place has them.
+    /// with the free parts around. Claims as many as `wanted` says for this least, or all of the place, if that has fewer.
     ///
     /// The place is the one of the zone with the least need, of equals the first; or the last place. One of the other zone, if no place of this one has enough
     /// addresses.

@@ -1,8 +1,9 @@
 //! A pool over an address range of the driver.
 
 use ringmem::Error;
+use ringmem::config::Config;
 use ringmem::memory::{Device, GpuBuffer};
-use ringmem::pool::Pool;
+use ringmem::pool::{Pool, Pools};
 use ringmem::stream::Stream;
 
 use crate::held::Held;
@@ -54,6 +55,20 @@ alone! {
         assert!(second.to_vec().expect("live").iter().all(|&byte| byte == 5));
         drop(second);
         assert_eq!(pool.trim_to(0), 32 * MIB as u64);
+    }
+
+    fn batch_bytes_can_be_allocated_under_a_kernel() {
+        let backend = rig::open();
+        let pools = Pools::new(&backend, 0, &Config::host()).expect("a configuration");
+        let first = pools.buffer::<u8>(3 * MIB).expect("room");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        drop(pools.buffer::<u8>(3 * MIB).expect("a slab"));
+        // Of the limit of 64 MiB the first buffer has two granules. The slab can be freed for a longer one.
+        let hint = pools.batch_bytes(u64::MAX).expect("known");
+        assert_eq!(hint, 60 * MIB as u64 / 5 * 4);
+        drop(pools.buffer::<u8>(hint as usize).expect("as much as was said"));
+        drop((first, held));
     }
 
     fn a_device_without_mapping_has_slabs() with("RINGMEM_DOUBLE_ATTRIBUTES" = "102=0") {

@@ -1,7 +1,7 @@
 //! [`Extent`]: the memory of a pool whose upstream memory can be mapped at chosen addresses.
 //!
-//! A slab ends where its allocation ends, so free parts of two slabs never join: a pool of slabs runs out of memory although a third of it is free. An extent is
-//! one [`AddressRange`], far longer than the device's memory, and memory is mapped and unmapped behind it in *handles*:
+//! A slab ends where its allocation ends, so free parts of two slabs never join: a pool of slabs runs out of memory although a third of it is free. An extent
+//! is one [`AddressRange`], far longer than the device's memory, and memory is mapped and unmapped behind it in *handles*:
 //!
 //! ```text
 //! addresses  |####....####|        |..######..|                                        |
@@ -23,25 +23,25 @@
 //!
 //! A quarter of the addresses is the zone of small blocks, up to 1 MiB. One that lay between larger blocks would divide the memory that they leave, and keep
 //! a whole handle from moving, for a thousandth of its bytes. With sizes from 512 bytes to 64 MiB at random, the memory reserved beyond what is live is half
-//! as much with two zones as with one. A block lies in the other zone only where the limit or the device refuses more memory, a small one only if no whole
-//! handle is free, or if its own zone has no addresses left. A pool of less than 64 granules has one zone: each of two would have a granule with little in
+//! as much with two zones as with one. A block lies in the other zone only if its own has no addresses left, or where the limit or the device refuses more
+//! memory: a small one then only if no whole handle is free. A pool of less than 64 granules has one zone: each of two would have a granule with little in
 //! it.
 //!
 //! # Map or move
 //!
 //! A move takes as many calls of the driver as mapping new memory, and reserves nothing. But of the free part from which handles move, the ends stay behind,
 //! each shorter than a handle: they serve small requests only, while the part as a whole would have served one like that which left it. On recorded and
-//! generated allocations, moving always and moving only when nothing else is left both reserve more than this rule: before mapping, handles move from those free
-//! parts of which at most a [third](BEHIND) would stay behind if all their handles moved; from others, when the limit or the device refuses more. If
-//! the place with the least need is too short for them, they move to the last absent part, without new memory or not at all. (Only as many move as the request
+//! generated allocations, moving always and moving only when nothing else is left both reserve more than this rule: before mapping, handles move from those
+//! free parts of which at most a [third](BEHIND) would stay behind if all their handles moved; from others, when the limit or the device refuses more. If the
+//! place with the least need is too short for them, they move to the last absent part, without new memory or not at all. (Only as many move as the request
 //! needs, so each growth leaves at most one part with a few handles less.)
 //!
 //! # The size of a handle
 //!
-//! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks,
-//! and if nothing moves, at least 1/2048 of its zone's mapped memory, in handles of about 1/16384 of it, in whole granules. So rounding wastes less than a
-//! granule and 1/2048, and with granules of 2 MiB, handles are longer only beyond 64 GiB. With sizes at random and 110 GiB live, handles four times as long reserve
-//! 4.0 % more than is live instead of 2.9 %: few free parts between two blocks have a whole one. A growth in 16 longer handles takes fewer calls, and
+//! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks, and
+//! one that may not move, at least 1/2048 of its zone's mapped memory, in handles of about 1/16384 of it, in whole granules. So rounding wastes less than a
+//! granule and 1/2048, and with granules of 2 MiB, handles are longer only beyond 64 GiB. With sizes at random and 110 GiB live, handles four times as long
+//! reserve 4.0 % more than is live instead of 2.9 %: few free parts between two blocks have a whole one. A growth in 16 longer handles takes fewer calls, and
 //! then one small block keeps a 16th of a large one.
 //!
 //! # What a failure or panic leaves
@@ -77,7 +77,7 @@ const SPARE: u64 = 16;
 const SMALL: u64 = 4;
 /// Granules from which on there are two zones.
 const ZONED: u64 = 64;
-/// A growth without moves maps at least this part of its zone's mapped memory.
+/// A growth that may not move maps at least this part of its zone's mapped memory.
 const STEP: u64 = 2048;
 /// A handle is about this part of its zone's mapped memory.
 const HANDLES: u64 = 16_384;
@@ -182,6 +182,17 @@ impl Extent {
 }
 
 impl State {
+    fn range(&self) -> Option<AddressRange> {
+        self.extent.as_ref().map(|extent| extent.range.clone())
+    }
+
+    /// The backend has refused to reserve addresses: then there are slabs, since another attempt would cost each request a call. Unless another thread has
+    /// reserved some.
+    fn refuse_range(&mut self) -> Option<AddressRange> {
+        self.has_no_range = true;
+        self.range()
+    }
+
     /// The whole free handles that may move, smallest free part first, in each the last first.
     fn free_handles(&self, moves: Moves) -> Vec<FreeHandle> {
         let Some(extent) = self.extent.as_ref().filter(|_| moves != Moves::None) else { return Vec::new() };
@@ -210,6 +221,11 @@ impl State {
         let extent = self.extent.as_ref()?;
         let mut parts = self.heap.free_from(extent.slab, extent.range.granularity());
         let block = parts.find_map(|(_, offset, size)| extent.within(offset, size).next())?.1;
+        Some(Block { ready: None, ..*block })
+    }
+
+    fn any_handle(&self) -> Option<Block> {
+        let block = self.extent.as_ref()?.handles.values().next()?;
         Some(Block { ready: None, ..*block })
     }
 
@@ -273,11 +289,12 @@ enum Outcome {
     Busy,
 }
 
-/// A claim whose memory is on its way. Its drop ends the claim, with the memory that came.
+/// A claim whose memory is on its way. Its drop ends the claim, with the memory that came. Each handle that was taken out is in one of three places: in `left`
+/// until it moves, then, with its new place in `come`, in `gone`; a lost one in `gone` alone.
 struct Extending<'a, M: Memory> {
     central: &'a Central<M>,
     claim: Option<Claim>,
-    /// Bytes with memory, from the claim's beginning on.
+    /// Bytes with memory, from the claim's beginning on: those of `come`.
     filled: u64,
     come: Vec<Come>,
     /// Handles that have not moved.
@@ -353,11 +370,8 @@ impl<M: Memory> Central<M> {
     fn range(&self, step: u64) -> Option<AddressRange> {
         {
             let state = self.lock();
-            if state.has_no_range {
-                return None;
-            }
-            if let Some(extent) = &state.extent {
-                return Some(extent.range.clone());
+            if state.extent.is_some() || state.has_no_range {
+                return state.range();
             }
         }
         let backend = self.memory.backend();
@@ -365,15 +379,11 @@ impl<M: Memory> Central<M> {
         let most = LONGEST / step * step;
         let bytes = self.options.limit.min(total).max(step).checked_next_multiple_of(step).and_then(|bytes| bytes.checked_mul(SPARE));
         let bytes = bytes.unwrap_or(most).min(most);
-        let Ok(range) = backend.reserve(self.device, bytes) else {
-            // Slabs, then; another attempt would cost each request a call.
-            self.lock().has_no_range = true;
-            return None;
-        };
+        let Ok(range) = backend.reserve(self.device, bytes) else { return self.lock().refuse_range() };
         // The first thread's range serves all.
         let mut state = self.lock();
-        if let Some(extent) = &state.extent {
-            return Some(extent.range.clone());
+        if state.extent.is_some() {
+            return state.range();
         }
         let block = Block { device_address: Some(range.address()), device: self.device, ..Block::empty(MemoryLocation::Device, 1) };
         let slab = state.next_slab();
@@ -551,7 +561,7 @@ impl<M: Memory> Central<M> {
     }
 
     /// The bytes that the extent can give one request if the device has so many free: whole free handles, moved together, and new memory within the limit.
-    /// 0 without an address range, and while a kernel forbids moves. Flushes all caches.
+    /// 0 without an address range, and while a kernel [forbids](Self::forbids_mapping) both. Flushes all caches.
     pub(in crate::pool) fn obtainable(&self, on_device: u64) -> u64 {
         let Some(step) = self.granularity else { return 0 };
         if self.range(step).is_none() {
@@ -559,7 +569,7 @@ impl<M: Memory> Central<M> {
         }
         self.flush_caches();
         self.collect();
-        if self.defers_handles() {
+        if self.forbids_mapping() {
             return 0;
         }
         let state = self.lock_coalesced();
@@ -606,11 +616,20 @@ impl<M: Memory> Central<M> {
 
     /// Whether there is a whole free handle, and a kernel defers its free, as it forbids moves.
     pub fn defers_handles(&self) -> bool {
+        self.defers(State::free_handle)
+    }
+
+    /// Whether a kernel forbids to map and move memory, as it defers frees of handles. Unknown, and false, without a handle.
+    pub fn forbids_mapping(&self) -> bool {
+        self.defers(State::any_handle)
+    }
+
+    fn defers(&self, handle: impl FnOnce(&State) -> Option<Block>) -> bool {
         if self.granularity.is_none() {
             return false;
         }
         // Not in the condition: the lock is not held during the backend's call.
-        let handle = self.lock_coalesced().free_handle();
+        let handle = handle(&self.lock_coalesced());
         handle.is_some_and(|block| self.memory.backend().defers_free(&block))
     }
 
@@ -641,6 +660,18 @@ mod tests {
     use crate::pool::Pool;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn addresses_of_another_thread_serve_one_whose_reservation_fails() {
+        let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
+        assert!(pool.shared.lock().refuse_range().is_none());
+        assert!(pool.shared.range(2 * MIB).is_none(), "no other attempt");
+        let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
+        assert!(pool.shared.range(2 * MIB).is_some());
+        assert!(pool.shared.lock().refuse_range().is_some());
+        assert!(pool.shared.range(2 * MIB).is_some());
+    }
 
     #[test]
     fn a_failed_extension_returns_what_it_hid() {

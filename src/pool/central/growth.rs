@@ -163,7 +163,7 @@ impl<M: Memory> Central<M> {
     #[cold]
     fn out_of_slabs(&self, request: &Request, refusal: Refusal) -> Error {
         let (requested, limit) = (request.bytes, self.options.limit);
-        let are_deferred = self.defers_handles();
+        let is_forbidden = self.forbids_mapping();
         let (reserved, idle, in_heap, movable) = {
             let state = self.lock_coalesced();
             (state.reserved, state.heap.free(), state.heap.largest_at(request.align), state.movable())
@@ -175,7 +175,7 @@ impl<M: Memory> Central<M> {
         let left = limit - reserved;
         // Mapped memory needs not be in one piece.
         let mappable = self.granularity.map_or(0, |step| refusal.free.min(left) / step * step);
-        let largest = in_heap.max(refusal.largest.min(left)).max(if are_deferred { 0 } else { movable + mappable });
+        let largest = in_heap.max(refusal.largest.min(left)).max(if is_forbidden { 0 } else { movable + mappable });
         let limit = (requested > left).then(|| [reserved - idle, limit]);
         Error::OutOfMemory { requested, free: idle + refusal.free.min(left), largest, limit, unavailable: self.unavailable() }
     }

@@ -20,10 +20,10 @@
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
 //! An extension hides free parts beside its place, and each growth takes bytes of the limit; both give them back when they fail. These *returns* have a count
-//! of their own, since they are no reason to search at once: a search may itself extend, so two waiting requests would wake each other for as long as they wait.
-//! Nor do ordinary frees count as transfers, for which the warm path would pay. A waiting request finds the memory of both by looking without news: after
-//! a millisecond, at each doubling of that time, and when nothing is left to wait for. If something returns during that last look, it looks once more
-//! at the next doubling. So it fails only after a search from which no other thread has hidden memory, or after its patience.
+//! of their own, since they are no reason to search at once: a search may itself extend, so two waiting requests would wake each other for as long as they
+//! wait. Nor do ordinary frees count as transfers, for which the warm path would pay. A waiting request finds the memory of both by looking without news: after
+//! a millisecond, at each doubling of that time, and when nothing is left to wait for. If something returns during that last look, it looks once more at the
+//! next doubling. So it fails only after a search from which no other thread has hidden memory, or after its patience.
 //!
 //! A free to the upstream memory counts as a transfer.
 //!
@@ -151,7 +151,8 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// Waits; calls `again` after each transfer of another thread and each completed free, and `look` now and then; returns their result. `None` if nothing
+    /// Waits; calls `again` after each transfer of another thread and each completed free, while there are slabs to free, and once handles are no longer
+    /// deferred; calls `look` now and then; returns their result. `None` if nothing
     /// is left to wait for, after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is
     /// [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: Progress, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
@@ -277,8 +278,8 @@ impl<M: Memory> Central<M> {
         count
     }
 
-    /// Returns the number of other threads' caches, if the system call that grants access to them fails: then [`flush_caches`](Self::flush_caches)
-    /// leaves their blocks there.
+    /// Returns the number of the caches, but for this thread's if it is in the table of recent ones, if the system call that grants access to others' fails:
+    /// then [`flush_caches`](Self::flush_caches) leaves their blocks there.
     pub(super) fn unreachable_caches(&self) -> u64 {
         if self.options.is_exact || System::seldom() {
             return 0;
