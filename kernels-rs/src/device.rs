@@ -209,6 +209,7 @@ mod rustc {
     use ringmem_layouts::ring::groups::Groups;
     use ringmem_layouts::{Counter, Word};
 
+    use crate::panic_row::Row;
     use crate::probe::Pairs;
 
     use super::Device;
@@ -266,16 +267,11 @@ mod rustc {
     #[inline(always)]
     pub unsafe fn remember(control: u64, epoch: u32, groups: u64) {
         let group = group();
-        let [place, launch, shared, owner] = row(group);
-        launch.store(u64::from(epoch), Relaxed);
-        place.store(control, Relaxed);
-        shared.store(groups, Relaxed);
-        owner.store(block_number(group), Relaxed);
+        row(group).store(block_number(group), [control, u64::from(epoch), groups]);
     }
 
-    /// For the panic handler: per block, its control block (0 for none), epoch, `Groups` (0 for none) and number. A block reports nothing if another one has
-    /// overwritten its row.
-    static CONTROLS: [[AtomicU64; 4]; 4096] = [const { [const { AtomicU64::new(0) }; 4] }; 4096];
+    /// For the panic handler.
+    static ROWS: [Row; 4096] = [const { Row::new() }; 4096];
 
     #[inline(always)]
     fn grid_number() -> u64 {
@@ -292,10 +288,10 @@ mod rustc {
     }
 
     #[inline(always)]
-    fn row(group: u64) -> &'static [AtomicU64; 4] {
+    fn row(group: u64) -> &'static Row {
         // The golden ratio distributes launches over the table.
         let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
-        &CONTROLS[(start + group) as usize % CONTROLS.len()]
+        &ROWS[(start + group) as usize % ROWS.len()]
     }
 
     /// In a persistent kernel, the other lanes notice the exit at the barrier after the batch, other groups the fault in their counters, and the host the
@@ -310,13 +306,12 @@ mod rustc {
             // SAFETY: ends the launch.
             unsafe { asm!("trap;", "exit;", options(noreturn, nostack)) }
         }
-        let [place, epoch, shared, owner] = row(group()).each_ref().map(|word| word.load(Relaxed));
-        let is_remembered = owner == block_number(group());
-        if is_remembered && shared != 0 {
+        let [place, epoch, shared] = row(group()).load(block_number(group())).unwrap_or_default();
+        if shared != 0 {
             // SAFETY: the kernel of this block promised live counters by `Lanes::remember`; they are words.
             unsafe { &*(shared as *const Groups<DeviceWord>) }.end(Some(Fault::Panic));
         }
-        if is_remembered && place != 0 {
+        if place != 0 {
             // SAFETY: the kernel of this block promised a live control block by `Lanes::remember`.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: the only kernel on the block, of whose groups only this one stores the state; this lane exits below.
