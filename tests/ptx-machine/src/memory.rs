@@ -1,13 +1,14 @@
 //! [`Memory`], under the PTX memory model. Three mechanisms find mistakes:
 //!
 //! 1. Two lanes: vector clocks compare accesses of the same bytes. Unordered ones are a race, unless both are
-//!    reads, or both are strong and in each other's scope.
+//!    reads, or both are strong, in each other's scope, and of exactly the same bytes. The blocks of a grid that have ended precede all accesses of other
+//!    grids, as if the host had waited for them.
 //! 2. The host writes, a lane reads: a weak or sub-system-scope load of a byte that the host changed is unordered, if the byte was
 //!    seen unchanged after the last host write that the lane's acquires cover. A system-scope load that sees the change does not
 //!    order it.
-//! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a
-//!    release of system scope, or earlier: until a later step stores to the same granule, or any access of
-//!    system scope stores to it, until the table of hidden bytes is full, or until the block ends. Relaxed stores of system scope become visible in any order.
+//! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a release of system scope, or earlier: until a later
+//!    step stores to the same granule, until an update, or any access of system scope, stores to it, until the table of hidden bytes is full, or until the
+//!    block ends. Stores of system scope become visible in any order, and take along what the same step has stored to the granule; updates are visible at once.
 //!    A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with less, is reported at once.
 //!
 //! # Happens-before
@@ -119,7 +120,7 @@ struct Hidden {
     mask: u8,
     lane: Lane,
     step: u32,
-    /// One of the stores is relaxed at system scope, and so becomes visible at any time.
+    /// One of the stores is of system scope, and so becomes visible at any time.
     is_delayed: bool,
 }
 
@@ -392,6 +393,7 @@ impl Memory {
         self.pages.contains_key(&(place.as_ptr().addr() as u64 / PAGE))
     }
 
+    /// What the host has in memory that no lane has accessed yet: seen now.
     pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
         let (now, host) = (self.now(), self.to_host.clone());
         let first = place.as_ptr().expose_provenance() as u64;
@@ -406,6 +408,7 @@ impl Memory {
         }
     }
 
+    /// What the host has not changed since: seen unchanged now.
     pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
         let first = place.as_ptr().expose_provenance() as u64;
@@ -546,7 +549,8 @@ impl Memory {
         ))
     }
 
-    /// Reads the bytes that a lane sees, its own hidden ones included; fails if they may be the host's and are not ordered.
+    /// Reads the bytes that a lane sees, the hidden ones of all lanes included; fails if they may be the host's and are not ordered. Afterwards the granule
+    /// knows these bytes alone, as of now; after a failure, which ends the grid, perhaps neither these nor the earlier ones.
     fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
         let now = self.now();
         let raw = read(access.place, access.bytes) << (access.shift() * 8);
@@ -749,6 +753,8 @@ impl Memory {
                 self.record(order, access, Action::Update)?;
                 self.synchronise(order, access, scope, old);
                 let before = self.released.remove(&access.host()).filter(|released| released.value == old);
+                // Later than the old value was seen: what the update acquires does not cover what the host writes from here on.
+                let now = self.now();
                 self.saw(access, new, now);
                 self.carry(order, access, new, before);
                 break old;

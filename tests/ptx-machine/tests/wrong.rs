@@ -274,6 +274,30 @@ fn an_acquire_of_another_word_does_not_order_host_writes() {
 }
 
 #[test]
+fn an_acquiring_update_does_not_order_what_the_host_writes_afterwards() {
+    let wait = "st.relaxed.sys.b64 [%rd1], 1;\n$first:\nld.relaxed.sys.b64 %rd4, [%rd1+768];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $first;\n\
+                atom.acquire.sys.global.add.u64 %rd5, [%rd1+512], 1;\nst.relaxed.sys.b64 [%rd1+128], 1;\n\
+                $second:\nld.relaxed.sys.b64 %rd4, [%rd1+1024];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $second;\nld.b64 %rd6, [%rd1+512];";
+    let ended = |body: &str, seed| {
+        let memory = Memory::zeroed(256);
+        let ended = run_blocks(&image(body), &memory, seed, 1, 1, || {
+            assert!(memory.waits_for(0, 1));
+            memory.set(64, 5);
+            memory.set(96, 1);
+            assert!(memory.waits_for(16, 1));
+            assert_eq!(memory.word(64), 6, "an update of system scope is visible");
+            memory.set(64, 9);
+            memory.set(128, 1);
+        });
+        ended[0].clone().map_err(|fault| (fault.kind, fault.line))
+    };
+    for seed in SEEDS {
+        assert_eq!(ended(wait, seed), Err((Kind::Race, FIRST + 11)));
+        assert_eq!(ended(&wait.replace("ld.relaxed.sys.b64 %rd4, [%rd1+1024]", "ld.acquire.sys.b64 %rd4, [%rd1+1024]"), seed), Ok(()));
+    }
+}
+
+#[test]
 fn a_weak_store_to_a_word_of_system_scope_is_reported_whatever_loads_precede_it() {
     let first = "ld.relaxed.sys.b64 %rd5, [%rd1];";
     for between in ["", "ld.b64 %rd4, [%rd1];\n", "ld.relaxed.sys.b64 %rd4, [%rd1];\n", "ld.relaxed.gpu.b64 %rd4, [%rd1];\n"] {
