@@ -1,6 +1,7 @@
 use std::fmt::Debug;
+use std::ptr::NonNull;
 
-use ringmem::backend::Options;
+use ringmem::backend::{Address, Copy, Options};
 use ringmem::memory::{Buffer, Unified, UnifiedBuffer};
 use ringmem::{CacheLineAligned, DeviceBytes, Error};
 
@@ -33,6 +34,25 @@ pub fn copies_of_every_size_and_offset_preserve_their_neighbours(subject: &Subje
             assert!(into[1..=size] == source && into[0] == 0 && into[size + 1] == 0, "{size} bytes from {offset}, queued");
         }
     }
+}
+
+pub fn copies_of_no_bytes_succeed_between_all_memories(subject: &Subject) {
+    let (stream, device, pinned) = (subject.stream(), subject.gpu::<u8>(16), subject.pinned::<u8>(16));
+    let mut pageable = [7_u8; 16];
+    let ends = [
+        Address::Device(device.device_address().expect("device memory")),
+        Address::Host(NonNull::from(&pinned.as_slice().expect("nothing is queued")[0])),
+        Address::Host(NonNull::from(&mut pageable).cast()),
+    ];
+    for (to, from) in ends.into_iter().flat_map(|to| ends.map(|from| (to, from))) {
+        let copy = Copy { to, from, bytes: 0 };
+        // SAFETY: no byte is accessed.
+        unsafe { subject.backend.copy_now(&copy) }.unwrap_or_else(|error| panic!("{copy:?}: {error}"));
+        // SAFETY: as above.
+        let ticket = unsafe { subject.backend.copy(&copy, stream.id()) }.unwrap_or_else(|error| panic!("{copy:?}, queued: {error}"));
+        assert!(subject.backend.wait(ticket, None).expect("no deadline"));
+    }
+    assert_eq!(pageable, [7; 16]);
 }
 
 pub fn fills_of_every_size_set_only_their_range(subject: &Subject) {

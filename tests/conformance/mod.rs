@@ -99,6 +99,7 @@ checks! {
     ;
     copies:
         copies_of_every_size_and_offset_preserve_their_neighbours,
+        copies_of_no_bytes_succeed_between_all_memories,
         fills_of_every_size_set_only_their_range,
         fills_accept_elements_of_any_size,
         copies_between_device_buffers_stay_on_the_device,

@@ -183,7 +183,7 @@ fn on_the_double_every_runnable_part_passes() {
     files.sort();
     assert_eq!(files, ["logs.tgz", "results.json", "table.txt"]);
     let counted = |name: &str| part(&parts, name)["out"].as_array().and_then(|out| out.last()?["passed"].as_u64());
-    for (name, facts) in [("conformance", 48), ("kernel", 33), ("faults", 7), ("soak", 2), ("memcheck", 4)] {
+    for (name, facts) in [("conformance", 49), ("kernel", 33), ("faults", 7), ("soak", 2), ("memcheck", 4)] {
         assert_eq!(counted(name), Some(facts), "{name}");
     }
     for name in ["conformance", "kernel", "faults", "soak", "synccheck"] {

@@ -13,6 +13,7 @@ const COMMANDS: &[&str] = &[
     "layout",
     "doctor",
     "replay",
+    "view",
     "new",
     #[cfg(target_os = "linux")]
     "top",

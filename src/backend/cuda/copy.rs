@@ -12,8 +12,8 @@
 //! | within a device, between devices | by the driver, on an internal stream | by the driver |
 //!
 //! A blocking copy of an aligned word goes through the pinned word of the internal stream: this thread then accesses the host's memory with one atomic load
-//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, and a queued copy to
-//! pageable memory blocks.
+//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, a queued copy to
+//! pageable memory blocks, and a queued copy between pageable and other host memory is refused.
 //!
 //! # Staged copies
 //!
@@ -22,7 +22,7 @@
 //!
 //! 1. If the copy has several parts, its host functions run on the stream of a `Stager` (`resources.rs`), and the parts alternate between the queue's staging
 //!    and the stager's: the driver copies one part while a host function copies the next.
-//! 2. For each part: the first step waits until the second step of the part before the last has left the staging (event 0 or 1, by the parity of the part); the
+//! 2. For each part: the first step waits until the second step of the part two before it has left the staging (event 0 or 1, by the parity of the part); the
 //!    second step waits for the first (event [`FILLED`]). An upload begins, and a download ends, with a wait between the two streams, so that the copy is
 //!    ordered with the caller's stream. Each wait is for work queued before it, because streams may share a hardware queue: a wait for later work could
 //!    deadlock.
@@ -199,8 +199,8 @@ impl Inner {
             let calls = queue.device.calls;
             let by_host = ends.route == Route::Host || ends.is_pageable();
             if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.route == Route::Host && ends.is_pageable()) {
-                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises that until the copy is
-                // executed nothing else writes the source or accesses the target, except one aligned word as a word.
+                // SAFETY: `ends` found both ends in live ranges, or the caller promises the bytes of its pageable memory; it also promises that until the copy
+                // is executed nothing else writes the source or accesses the target, except one aligned word as a word.
                 return op.call(|stream| unsafe { self.call_driver(&ends, bytes, &queue.device, stream) });
             }
             let (to, from) = (HostAddress(ends.to.place), HostAddress(ends.from.place));
@@ -301,7 +301,7 @@ impl Inner {
                 // that. The waits above make the staging exclusive to this part.
                 self.host(op, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
             };
-            if index >= FILLED {
+            if index >= 2 {
                 wait(op, half, first)?;
             }
             if up {
@@ -319,7 +319,8 @@ impl Inner {
             record(op, half, second)?;
             index += 1;
         }
-        if up { Ok(()) } else { wait(op, (index - 1) % 2, caller) }
+        // Without a byte there is no part.
+        if up || index == 0 { Ok(()) } else { wait(op, (index - 1) % 2, caller) }
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! - an element of 1, 2, 4 or 8 repeated bytes, as many as its alignment at most, by a [`Fill`] with these ([`Fill::repeating`]): a `u128` of 0, for example;
 //! - any other by a copy of the element from the host to the start, then copies within the target, each at most doubling the written part
-//!   (`Address::doublings`, as here). If the backend refuses a later copy, the earlier ones are listed with the buffer, and the rest is unwritten.
+//!   (`Address::doublings`, as here). If the backend refuses a later copy of a queued fill, the earlier ones are listed with the buffer; the rest is unwritten.
 //!
 //! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
 //! complete. If a call of one queued [`Fill`] fails after another one, the range is tainted (`write_queued` in `copy.rs`); a blocking fill returns the error

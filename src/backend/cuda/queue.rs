@@ -24,8 +24,8 @@
 //! | `State::failed` | the last number that failed | at most `last` |
 //! | `last_launch`, `last_unbounded` | the last kernel; the last kernel or wait for another stream | at most `last` |
 //!
-//! These atomics are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees everything that the operations have
-//! written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
+//! `complete`, `last_launch` and `last_unbounded` are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees
+//! everything that the operations have written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
 //!
 //! # Shared streams
 //!
@@ -39,8 +39,9 @@
 //!
 //! # Waiting
 //!
-//! The driver calls no one back who may call the driver, so waiters poll: they spin, then yield, and after [`POLL_TIME`] sleep in the driver's own wait for an
-//! event, or between polls if they have a deadline. Each poll also counts completions and returns resources, for whichever operations are complete.
+//! A host function must not call the driver, so it cannot complete operations, and waiters poll: they spin, then yield, and after [`POLL_TIME`] sleep in the
+//! driver's own wait for an event, or between polls if they have a deadline. Each poll also counts completions and returns resources, for whichever operations
+//! are complete.
 //!
 //! # What failures leave
 //!
@@ -182,7 +183,7 @@ impl OpBuilder<'_> {
         Ok(())
     }
 
-    /// Returns the number that fails, if a call failed after another.
+    /// After a failed call: the number that fails, if an earlier call has succeeded.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }
@@ -534,6 +535,9 @@ impl Queue {
     pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
         let _bound = self.device.bind()?;
         let mut state = self.state();
+        if self.complete.load(Relaxed) >= number {
+            return Ok(None);
+        }
         self.ensure_event(&mut state, number)?;
         Ok(state.events.iter().find(|(covered, _)| *covered >= number).map(|(_, event)| Arc::clone(event)))
     }
@@ -677,8 +681,14 @@ impl Queue {
         state.events.clear();
         // Freed memory is lost with the context.
         state.completions.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
-        // The driver may run host functions of a broken context still. They must stop before their operations' owners get the memory back.
-        state.resources.drain(..).filter_map(|(_, resources)| resources.functions).for_each(|functions| functions.stop());
+        // The driver may run host functions of a broken context still. They must stop before their staging memory is for others, and before their operations'
+        // owners get the memory back.
+        for (_, Resources { chunk, stager, functions }) in state.resources.drain(..) {
+            if let Some(functions) = functions {
+                functions.stop();
+            }
+            drop((chunk, stager));
+        }
         self.complete.fetch_max(state.last, Release);
     }
 
