@@ -12,7 +12,7 @@
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving; while dry, again every [`TELEMETRY_NS`] until the host has popped all answers. A record while dry loads the host's index; others
 //!    have the output depth of the last poll.
-//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on only the
+//! 6. Each batch is timed, from poll to answer, until the second multiple of [`ACCOUNT_ROUNDS`] rounds after a dry one. From then on only the
 //!    first batch of each account is timed; its time is counted for all messages of that account. A time is at most 4.29 s.
 //! 7. With [grouped](warp_rings::Grouped) rings, several groups run this loop. Group 0 alone is the kernel that steps 3 to 6 describe: it counts the messages
 //!    of all groups, and times its own. The others take messages until group 0 lets them leave.
@@ -20,8 +20,8 @@
 //!    message and it sends none.
 //! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round that takes messages has four, and a
 //!    batch one more. Own messages, refusals and the idle limit add one or two.
-//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores), and after the
-//!     idle limit.
+//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores to what the host
+//!     reads), and after the idle limit.
 
 mod batch;
 pub(crate) mod expansion;
@@ -81,7 +81,7 @@ pub struct Launch {
     pub controls: u64,
     /// Launch generation.
     pub epoch: u32,
-    /// Nanoseconds without message, command or free slot after which the kernel leaves.
+    /// Nanoseconds after which the kernel leaves, without a message, with messages but no free slot for their answers, and without a command.
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
@@ -358,7 +358,7 @@ where
 /// By lane 0's clock.
 struct Times {
     begun_ns: u64,
-    /// Delay to the next account; 0 while each batch is timed.
+    /// Delay to the next account; 0 if the next batch is timed.
     due_after_ns: u32,
     /// Ends of [`ACCOUNT_ROUNDS`] rounds since a dry one.
     busy_rounds: u32,

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`LayoutDescriptor::hash`] | one struct | by those below |
 //! | [`set_hash`] | several structs, in any order | when a region is attached |
-//! | [`Abi::hash`](crate::image::Abi) | a set, and what else `kernels!` declares | when a module is loaded, and by the kernel at a launch |
+//! | [`Abi::hash`](crate::image::Abi) | a set, and of each kernel that `kernels!` declares over buffers its name and its parameters (`grid.rs`) | when a module is loaded, and by the kernel at a launch |
 //! | [`abi_of`](crate::ring::abi_of) | a ring's header and its message | when an end attaches |
 
 use core::mem::{align_of, size_of};

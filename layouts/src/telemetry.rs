@@ -49,7 +49,7 @@ pub struct TelemetryBuffer<W = u64> {
     pub processed: W,
     /// Messages answered as refused. Device.
     pub dropped: W,
-    /// Sum over messages of the nanoseconds from poll to answer, wrapping; at most 4.29 s each. After 128 batches without a pause, a kernel
+    /// Sum over messages of the nanoseconds from poll to answer, wrapping; at most 4.29 s each. After 129 to 256 rounds without a pause, a kernel
     /// stores several batches with the time of the first. Device.
     pub latency_total_ns: W,
     /// Minimum, nanoseconds; 0 before the first. Device.

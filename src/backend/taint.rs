@@ -1,8 +1,8 @@
 //! [`Taints`]: memory that failed queued operations left invalid.
 //!
 //! 1. A failed queued operation taints the bytes that it was to write.
-//! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with the first failure's [`Error::Tainted`], and
-//!    taints its target. A host slice of it is an error.
+//! 2. An operation that reads a tainted byte, or a launch with a tainted [operand](super::Operand), fails with the first failure's [`Error::Tainted`], and
+//!    taints what it was to write. A host slice of tainted bytes is an error.
 //! 3. A successful copy or fill makes its target valid; so does a free.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
@@ -13,7 +13,7 @@
 //! CUDA reports a failure of a queued operation when it is queued, or not at all for a certain operation; the table changes at that call. On the simulated
 //! devices an operation fails when it is executed ([`late`](Taints::late)), which may be after its memory was freed and allocated again: frees are ordered
 //! by streams, not by the host. A taint would then hit the new owner. So an allocation whose block waits for earlier work (`ready`) is remembered by
-//! [`reuse`](Taints::reuse) until that work is complete, and a failure of work before `ready` does not taint the block.
+//! [`reuse`](Taints::reuse) at least until that work is complete, and a failure of work before `ready` does not taint the block.
 //!
 //! # The counter
 //!
@@ -54,7 +54,7 @@ pub struct Taints {
     ranges: Mutex<BTreeMap<u64, Tainted>>,
     /// Operations fail at execution, so that failures may be later than frees.
     is_late: bool,
-    /// Blocks in reused memory, until their `ready` tickets are complete. Only with `is_late`.
+    /// Blocks in reused memory, at least until their `ready` tickets are complete: others leave when the list is full. Only with `is_late`.
     reused: Mutex<Vec<Reused>>,
 }
 

@@ -31,7 +31,8 @@
 //! # Failures
 //!
 //! A failed call leaves unknown which copies and stores happen. `in_doubt` is set before the calls and cleared after them, so an error or a panic in
-//! between leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`), then reads the index word in the device
+//! between leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`; if the driver does not answer, they precede
+//! the repeated ones, which copy the same), then reads the index word in the device
 //! ring. The bridge alone writes that word, after the copies, so its value tells what has arrived; it must be one that the bridge can have written. Towards the
 //! host with queued copies, that word is stored later than the arrival, and what has arrived is the bridge's own index: all later copies are repeated. A failed
 //! store of the released head needs no such step: the next flush stores it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts
@@ -385,7 +386,7 @@ impl<E: HostEnd> Transfer<E> {
         while let Some(flight) = self.flights.front_mut() {
             for left in &mut flight.left {
                 let Some(ticket) = *left else { continue };
-                // The wait may panic in a user's clock, which then is as a failure.
+                // Set before, since a panic of a user's clock in the wait counts as a failure.
                 self.in_doubt = true;
                 let is_complete = self.rings.transport.is_complete(ticket)?;
                 self.in_doubt = false;

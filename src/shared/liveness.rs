@@ -28,7 +28,7 @@
 //!
 //! 1. The system releases its lock. The ring's memory does not change: the owner word says `OPEN`, the head is the last one published, so messages that it
 //!    popped without releasing their slots are still in the ring, and if it died asleep, the wait word still counts it.
-//! 2. No sleeper is woken. The producer's own `push` and `push_slice` succeed until the ring is full. Those of a waiting end ask
+//! 2. No sleeper is woken. The producer's own `push` and `push_slice` succeed until the ring is full. `send` of a waiting end asks
 //!    [`Ownership::is_disconnected`] first, and in each turn of a wait; it makes the system call in some of these. A sleeper wakes every 100 ms to ask. From
 //!    the call on that notices the death they fail with `Disconnected`.
 //! 3. A successor takes the lock, clears the count of sleepers, attaches at the published head, and so pops the unreleased messages again. It stores `OPEN`

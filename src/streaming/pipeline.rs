@@ -17,7 +17,7 @@
 //!
 //! INVARIANT: `flights` is in order of `chunk.index`. Requests are made, answers taken and chunks written to the sink in that order, so from front to back
 //! the states never grow: the front chunk has the latest state, the back chunk the earliest. `advance` stops at the first chunk that cannot go on. `done` is
-//! the end of the last chunk that the sink has.
+//! the end of the last chunk that is done: with a sink, written.
 //!
 //! A failure ends the run with [`Interrupted`], whose `done` tells where another run can continue. [`Drop`] then waits for queued work and returns all slots
 //! and buffers in `flights` to the streamer, except for slots that a kernel may still write: those are lost to the streamer until it is dropped. A buffer or
@@ -43,7 +43,7 @@ impl Streamer {
     ///
     /// # Errors
     ///
-    /// The cause, and how much is done; all queued operations are complete, unless the driver does not answer.
+    /// The cause, and how much is done; all operations that the job and its stage have queued are complete, unless the driver does not answer.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -54,7 +54,8 @@ impl Streamer {
     }
 }
 
-/// A chunk in flight. Its staging buffer and its slot are absent only while an operation that consumes them is being queued.
+/// A chunk in flight. Its staging buffer and its slot are absent while an operation that consumes them is being queued, and without a sink, the buffer of
+/// requested work is from its arrival on.
 struct Flight {
     chunk: Chunk,
     staging: Option<Staging>,

@@ -1,5 +1,5 @@
 //! The subcommands: a file each, with its arguments, examples and `run` (those that print texts share `manual.rs`). To add one, add a file and a variant of
-//! [`Command`]; the compiler lists what else.
+//! [`Command`]; the compiler lists what else, and `COMMANDS` in `cli/tests/commands/help.rs` has the names.
 
 mod demo;
 mod doctor;

@@ -64,7 +64,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Waits on one lane; returns whether it is done: also after the limit, or if the wait is in vain.
+    /// Waits on one lane until it is done, until the limit, or until the wait is in vain; returns whether it is done then.
     #[inline(always)]
     fn until<L: Lanes>(self, lanes: &L, is_done: impl Fn() -> bool, is_vain: impl Fn() -> bool) -> bool {
         let begun = lanes.now_ns();

@@ -1,7 +1,7 @@
 //! A multi-producer multi-consumer queue with a sequence number in each slot. Lock-free.
 //!
 //! 1. Every value is popped once, in the order of claims, and so in each producer's order.
-//! 2. `push` and `pop` return at once if the ring is full or empty, and retry only if another handle claimed the slot first.
+//! 2. `push` and `pop` return at once if the ring is full or empty, and retry only if another handle claimed the slot first, or gave it up.
 //! 3. [`Producer::push_slice`], [`Producer::reserve`] and [`Consumer::take`] claim several slots with one compare-exchange.
 //! 4. When the last handle of an end is dropped, the end is closed.
 //!

@@ -115,6 +115,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// Rejects words of wrong laps, which a handle would skip one by one. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
+        // No handle lags so far.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
@@ -352,7 +353,7 @@ pub(in crate::ring) enum Look {
 }
 
 pub struct Emptying {
-    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are full or given up.
+    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are taken, and their words still say full.
     released: u64,
 }
 
@@ -379,7 +380,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         consumer.turns().len().min(most)
     }
 
-    /// Skips slots that were given up. Slots of a forgotten batch wait for `next`, or a word would be released twice.
+    /// Skips slots that were given up. Releases none: it cannot advance `released`, so the next release would store the same words again.
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         let turns = consumer.turns();
         let mut index = consumer.head;

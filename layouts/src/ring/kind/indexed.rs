@@ -81,8 +81,8 @@ pub struct Filling {
     pace: Pace,
     /// A grant or batch has not ended; if forgotten, its messages are unpublished.
     is_deferring: bool,
-    /// The tail that the consumer can see, while a grant or batch exists. Else that is the producer's `tail`, except after a forgotten one, until the next
-    /// store of the index; this field is stale then.
+    /// The tail that the consumer can see, while a grant or batch exists. Without one this field means nothing: the consumer sees the producer's `tail`, or,
+    /// after a forgotten one, an older index until the next store.
     published: u64,
 }
 
@@ -182,8 +182,8 @@ pub struct Emptying {
     tail: u64,
     /// A batch has not ended; if forgotten, its slots are unreleased.
     is_deferring: bool,
-    /// The head that the producer can see, while a batch exists. Else that is the consumer's `head`, except after a forgotten one, until the next store of the
-    /// index; this field is stale then.
+    /// The head that the producer can see, while a batch exists. Without one this field means nothing: the producer sees the consumer's `head`, or, after a
+    /// forgotten one, an older index until the next store.
     released: u64,
 }
 

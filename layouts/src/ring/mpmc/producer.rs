@@ -139,8 +139,8 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
         }
         let mut head = oldest;
         while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
-            // All before it were given up, or its slot could not have been claimed again.
-            if oldest.wrapping_sub(found) as i64 <= 0 {
+            // A consumer has claimed it. Else all from the head on were given up, since the producers have claimed their slots for the next lap.
+            if (oldest.wrapping_sub(found) as i64) < 0 {
                 return None;
             }
             head = found;

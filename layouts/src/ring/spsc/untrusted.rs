@@ -92,7 +92,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; nothing was pushed.
+    /// [`Corrupt`]; nothing was pushed. The messages of a forgotten batch may have been published.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt> {
         if self.free() < values.len() {
             Indexed::room(self)?;
