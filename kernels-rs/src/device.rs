@@ -209,8 +209,8 @@ mod rustc {
     use ringmem_layouts::ring::groups::Groups;
     use ringmem_layouts::{Counter, Word};
 
+    use crate::Pairs;
     use crate::panic_row::Row;
-    use crate::probe::Pairs;
 
     use super::Device;
 

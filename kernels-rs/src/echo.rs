@@ -2,8 +2,7 @@
 
 use ringmem_layouts::{Machine, SharedLayout};
 
-use crate::probe::Pairs;
-use crate::{Batch, Handler, Lanes, Launch, WarpLanes, persistent_paired};
+use crate::{Batch, Handler, Lanes, Launch, Pairs, WarpLanes, persistent_paired};
 
 /// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]

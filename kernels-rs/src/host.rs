@@ -6,8 +6,7 @@ use ringmem_layouts::align::is_aligned;
 use ringmem_layouts::image::{KernelHost, LANES};
 use ringmem_layouts::{Host, HostWord, Machine, Word};
 
-use crate::probe::Pairs;
-use crate::{Lanes, WarpLanes};
+use crate::{Lanes, Pairs, WarpLanes};
 
 /// A simulated device: it translates addresses, and its words are host atomics.
 pub struct Simulated<'a>(pub &'a dyn KernelHost);

@@ -86,6 +86,7 @@ mod host;
 #[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
 mod kernel_list;
 mod lanes;
+mod pairs;
 #[cfg(any(test, all(target_os = "cuda", not(feature = "rust-cuda"))))]
 mod panic_row;
 mod persistent;
@@ -98,6 +99,7 @@ pub use host::{Simulated, Single, Threads};
 #[cfg(not(target_os = "cuda"))]
 pub use kernel_list::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, WarpLanes, back_off_ns};
+pub use pairs::Pairs;
 pub use persistent::{
     Actor, Batch, Each, Fold, Handler, Launch, Typed, persistent, persistent_flagged, persistent_grouped, persistent_paired, refuse,
 };

@@ -37,8 +37,7 @@ use ringmem_layouts::ring::groups::Over;
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
-use crate::probe::Pairs;
-use crate::{Lanes, WarpLanes};
+use crate::{Lanes, Pairs, WarpLanes};
 
 pub use batch::Batch;
 pub use handlers::{Actor, Each, Fold, Typed};

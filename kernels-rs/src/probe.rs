@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::{Machine, Word};
 
-use crate::Lanes;
+use crate::{Lanes, Pairs};
 
 #[cfg(not(target_os = "cuda"))]
 pub use crate::kernel_list::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
@@ -30,22 +30,6 @@ pub mod mode {
     pub const RELEASE: u64 = 2;
     /// A relaxed store of two words, 16 bytes: payload and flag.
     pub const PAIR: u64 = 3;
-}
-
-/// Two neighbouring words in one access of 16 bytes.
-pub trait Pairs: Machine {
-    /// Relaxed load.
-    ///
-    /// # Safety
-    ///
-    /// The pair is aligned to 16 bytes.
-    unsafe fn load_pair(pair: &[Self::Word; 2]) -> [u64; 2];
-    /// Relaxed store.
-    ///
-    /// # Safety
-    ///
-    /// The pair is aligned to 16 bytes.
-    unsafe fn store_pair(pair: &[Self::Word; 2], values: [u64; 2]);
 }
 
 struct Lines<'a, W> {

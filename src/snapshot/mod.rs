@@ -55,7 +55,7 @@
 //! innermost function first. [`csv`] writes the same facts as a table.
 
 mod csv;
-mod parts;
+mod json;
 
 use core::fmt::{self, Display};
 use std::io;
@@ -114,25 +114,25 @@ impl Snapshot {
 
     /// Adds statistics and slabs read before, or of a [`PinnedPool`](crate::pool::PinnedPool).
     pub fn slabs(&mut self, name: &str, statistics: &Statistics, slabs: &[SlabView]) -> &mut Self {
-        self.pools.push(parts::pool(name, now_ns(), statistics, slabs).to_string());
+        self.pools.push(json::pool(name, now_ns(), statistics, slabs).to_string());
         self
     }
 
     /// Adds a pool's statistics as of now.
     pub fn sample(&mut self, pool: &str, statistics: &Statistics) -> &mut Self {
-        self.samples.push(parts::sample(pool, now_ns(), statistics).to_string());
+        self.samples.push(json::sample(pool, now_ns(), statistics).to_string());
         self
     }
 
     /// Adds a tracked memory's live blocks.
     pub fn tracked<M: Memory>(&mut self, name: &str, memory: &Tracked<M>) -> &mut Self {
-        self.trackers.push(parts::tracker(name, &memory.report()).to_string());
+        self.trackers.push(json::tracker(name, &memory.report()).to_string());
         self
     }
 
     /// Adds a manager's buffers and figures.
     pub fn manager<M: Memory>(&mut self, name: &str, manager: &MemoryManager<M>) -> &mut Self {
-        self.managers.push(parts::manager(name, &manager.statistics()).to_string());
+        self.managers.push(json::manager(name, &manager.statistics()).to_string());
         self
     }
 
@@ -143,13 +143,13 @@ impl Snapshot {
 
     /// Adds calls, in order of time.
     pub fn calls(&mut self, name: &str, calls: &[Call]) -> &mut Self {
-        self.traces.push(parts::trace(name, calls.iter().map(|call| (&call.event, Some(call)))).to_string());
+        self.traces.push(json::trace(name, calls.iter().map(|call| (&call.event, Some(call)))).to_string());
         self
     }
 
     /// Adds a trace: events without times, addresses, names and places.
     pub fn trace(&mut self, name: &str, trace: &Trace) -> &mut Self {
-        self.traces.push(parts::trace(name, trace.events().iter().map(|event| (event, None))).to_string());
+        self.traces.push(json::trace(name, trace.events().iter().map(|event| (event, None))).to_string());
         self
     }
 

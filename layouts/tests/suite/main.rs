@@ -23,7 +23,7 @@ mod looking;
 mod loom_groups;
 mod loom_lossy;
 mod loom_mpsc_mpmc;
-mod loom_rings;
+mod loom_spsc_flagged_framed;
 mod loom_telemetry;
 mod lossy_model;
 #[cfg(feature = "alloc")]

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::entry::Needs;
 use crate::event::Event;
 use crate::faults;
+use crate::handle_table::Table;
 use crate::host;
 use crate::leaks::{self, Lost};
 use crate::log::Record;
@@ -21,7 +22,6 @@ use crate::pool::Pool;
 use crate::settings::{self, Settings};
 use crate::space::Space;
 use crate::symbol::PLAIN;
-use crate::table::Table;
 use crate::violations::Violations;
 use crate::virtual_memory::{Use, VirtualMemory};
 

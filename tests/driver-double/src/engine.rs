@@ -12,10 +12,10 @@ use crate::code::{Answer, Code};
 use crate::context;
 use crate::driver::Driver;
 use crate::entry;
+use crate::handle_table::Table;
 use crate::log::give_up;
 use crate::operation::Operation;
 use crate::stream::{Stream, Ticket};
-use crate::table::Table;
 
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;

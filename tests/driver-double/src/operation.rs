@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use crate::block::{Block, Kind, Span};
 use crate::driver::Driver;
-use crate::held::{self, Step};
+use crate::held_steps::{self, Step};
 use crate::host::HostFunction;
 use crate::kernel::Launch;
 use crate::stream::Ticket;
-use crate::word::Condition;
+use crate::wait_value::Condition;
 
 pub enum Operation {
     Allocate(Arc<Block>),
@@ -90,13 +90,13 @@ impl Operation {
             Self::Allocate(block) => block.ordered.iter().for_each(|ordered| ordered.get_ready()),
             Self::Free { address, block } => driver.free_ordered(address, &block),
             _ if is_broken() => {}
-            Self::Copy { to, from } => held::step(Step::Copy, || to.copy_from(&from)),
+            Self::Copy { to, from } => held_steps::step(Step::Copy, || to.copy_from(&from)),
             Self::Fill { to, byte } => to.fill(byte),
             Self::FillWords { to, value } => to.fill_words(value),
             Self::Write { to, value, ordered } => to.write(value, ordered),
             Self::Wait { of, condition } => condition.wait(driver, device, &of),
             Self::Launch(launch) => launch.execute(driver, device, ticket),
-            Self::Call(function) => held::step(Step::Function, || function.call(&driver.engine)),
+            Self::Call(function) => held_steps::step(Step::Function, || function.call(&driver.engine)),
             Self::Mark(_) => {}
         }
     }

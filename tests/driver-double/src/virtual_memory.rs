@@ -19,7 +19,7 @@ use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::entry;
-use crate::table::Table;
+use crate::handle_table::Table;
 
 /// Of addresses, sizes and alignments.
 pub const GRANULARITY: u64 = 2 << 20;

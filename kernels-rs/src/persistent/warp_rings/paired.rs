@@ -9,9 +9,8 @@ use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
 use ringmem_layouts::{RingMessage, Word};
 
 use super::{CORRUPT, Patience, Rings, ring};
-use crate::WarpLanes;
 use crate::persistent::Handler;
-use crate::probe::Pairs;
+use crate::{Pairs, WarpLanes};
 
 const PART: u64 = u32::MAX as u64;
 

@@ -8,7 +8,7 @@ use crate::entry::give;
 use crate::host::HostFunction;
 use crate::operation::Operation;
 use crate::virtual_memory::Use;
-use crate::word::{Condition, FLUSH};
+use crate::wait_value::{Condition, FLUSH};
 
 const NON_BLOCKING: u32 = 1;
 const NO_MEMORY_BARRIER: u32 = 1;
