@@ -38,8 +38,8 @@ fn archive() -> Result<PathBuf, Failure> {
 }
 
 fn of_messages(messages: &str) -> Option<PathBuf> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let double = messages.filter(|message| message["target"]["name"] == "ringmem_driver_double").next_back()?;
+    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let double = messages.find(|message| message["target"]["name"] == "ringmem_driver_double")?;
     let files = double["filenames"].as_array()?.iter().filter_map(Value::as_str);
     files.map(PathBuf::from).find(|file| file.extension().is_some_and(|kind| kind == "a"))
 }
