@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::heap::LONGEST;
 use super::{Classes, Pool};
 use crate::memory::Memory;
-use crate::sys::clock::{Clock, monotonic};
+use crate::sys::clock::Clocks;
 use crate::{Error, Result};
 
 /// The contents of new and reused blocks.
@@ -101,7 +101,7 @@ pub(super) struct Options {
     /// The time beyond `patience` for which a request waits for another thread's upstream allocation.
     pub growth_patience: Duration,
     pub out_of_memory: Option<OutOfMemory>,
-    pub clock: Clock,
+    pub clocks: Clocks,
 }
 
 impl<M: Memory> Builder<M> {
@@ -116,7 +116,7 @@ impl<M: Memory> Builder<M> {
             patience: Duration::from_millis(100),
             growth_patience: Duration::from_secs(30),
             out_of_memory: None,
-            clock: monotonic(),
+            clocks: Clocks::of_system(),
         };
         Self { memory, options }
     }
@@ -128,9 +128,9 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Selects slabs of this size in bytes. By default, a pool whose memory [can be mapped](Memory::mapping_granularity) maps it behind one address range, where
-    /// free memory always joins; others, and that pool while a kernel forbids mapping, have slabs of 32 MiB. Rounds up to multiples of 2 MiB, below that of
-    /// 256 bytes. A longer block gets its own slab; without room for a whole slab, a slab is as long as the request.
+    /// Selects slabs of this size in bytes. By default, a pool whose memory [can be mapped](Memory::mapping_granularity) maps it behind one address range,
+    /// where free memory always joins; others, and that pool while a kernel forbids mapping, have slabs of 32 MiB. Rounds up to multiples of 2 MiB, below that
+    /// of 256 bytes. A longer block gets its own slab; without room for a whole slab, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.options.slab = Some(bytes);
         self
@@ -142,8 +142,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets whether all blocks have the requested size, rounded up to 256 bytes, instead of their class's; over an address range, those above 1 MiB always have.
-    /// This wastes less memory, but each call takes a lock. For pools that run nearly full.
+    /// Sets whether all blocks have the requested size, rounded up to 256 bytes, instead of their class's; over an address range, those above 1 MiB always
+    /// have. This wastes less memory, but each call takes a lock. For pools that run nearly full.
     pub fn exact(mut self, is_exact: bool) -> Self {
         self.options.is_exact = is_exact;
         self
@@ -175,9 +175,14 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets a monotonic clock in nanoseconds, which dates empty slabs.
-    pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.options.clock = Arc::new(clock);
+    /// Sets a monotonic clock in nanoseconds, which dates empty slabs and free handles. Default: the system's, a few milliseconds coarse for free handles on
+    /// Linux.
+    pub fn clock(self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.clocks(Clocks::both(Arc::new(clock)))
+    }
+
+    pub(super) fn clocks(mut self, clocks: Clocks) -> Self {
+        self.options.clocks = clocks;
         self
     }
 

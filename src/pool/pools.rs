@@ -10,7 +10,7 @@ use crate::config::{self, Config, Pooling};
 use crate::error::LimitOf;
 use crate::first_fit::longest;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
-use crate::sys::clock::{Clock, monotonic, nanoseconds};
+use crate::sys::clock::{Clocks, nanoseconds};
 use crate::{DeviceBytes, Error, Result};
 
 /// A pool for each kind of a device's memory.
@@ -42,7 +42,7 @@ pub struct Pools {
     pinned: PinnedPool,
     unified: Pool<Unified>,
     host: Host,
-    clock: Clock,
+    clocks: Clocks,
     /// The earliest time at which idle memory can be old enough, in nanoseconds of the clock.
     due: AtomicU64,
 }
@@ -54,23 +54,23 @@ impl Pools {
     ///
     /// [`Config`](Error::Config) for an invalid configuration, [`NoDevice`](Error::NoDevice).
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<Self> {
-        Self::with(backend, device, config, host::host_memory(), monotonic())
+        Self::with(backend, device, config, host::host_memory(), Clocks::of_system())
     }
 
-    fn with<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config, ram: Option<u64>, clock: Clock) -> Result<Self> {
+    fn with<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config, ram: Option<u64>, clocks: Clocks) -> Result<Self> {
         config.validate()?;
         backend.capabilities(device)?;
         let Pooling { enabled, max_bytes, .. } = config.pooling;
         let (budget, limit) = (config.pinning.budget(ram.unwrap_or(u64::MAX)), if enabled { max_bytes } else { u64::MAX });
-        let pinned = PinnedPool::with(Pinned::new(backend, device), budget, |builder| set(builder, enabled, &clock))?;
+        let pinned = PinnedPool::with(Pinned::new(backend, device), budget, |builder| set(builder, enabled, &clocks))?;
         Ok(Self {
             config: *config,
-            device: set(Pool::builder(Device::new(backend, device)), enabled, &clock).limit(limit).build()?,
-            unified: set(Pool::builder(Unified::new(backend, device)), enabled, &clock).limit(limit).build()?,
+            device: set(Pool::builder(Device::new(backend, device)), enabled, &clocks).limit(limit).build()?,
+            unified: set(Pool::builder(Unified::new(backend, device)), enabled, &clocks).limit(limit).build()?,
             pinned,
             host: Host::new(backend, device),
-            due: AtomicU64::new(clock().saturating_add(nanoseconds(config.pooling.trim_interval))),
-            clock,
+            due: AtomicU64::new((clocks.exact)().saturating_add(nanoseconds(config.pooling.trim_interval))),
+            clocks,
         })
     }
 
@@ -203,7 +203,7 @@ impl Pools {
     /// Most calls only read the clock. A call inspects the pools once the memory that was idle longest at the last inspection may have been idle for
     /// the interval. Each inspection flushes the thread caches.
     pub fn maintain(&self) -> u64 {
-        let (now, age) = ((self.clock)(), self.config.pooling.trim_interval);
+        let (now, age) = ((self.clocks.exact)(), self.config.pooling.trim_interval);
         let (due, interval) = (self.due.load(Relaxed), nanoseconds(age));
         let latest = now.saturating_add(interval);
         if now < due || self.due.compare_exchange(due, latest, Relaxed, Relaxed).is_err() {
@@ -219,9 +219,8 @@ impl Pools {
     }
 }
 
-fn set<M: Memory>(builder: Builder<M>, enabled: bool, clock: &Clock) -> Builder<M> {
-    let clock = Arc::clone(clock);
-    builder.enabled(enabled).clock(move || clock())
+fn set<M: Memory>(builder: Builder<M>, enabled: bool, clocks: &Clocks) -> Builder<M> {
+    builder.enabled(enabled).clocks(clocks.clone())
 }
 
 impl fmt::Debug for Pools {
@@ -245,7 +244,7 @@ mod tests {
         let clock = Arc::clone(&now);
         let backend = HostBackend::builder().device_memory(128 * MIB).build().expect("a backend");
         let config = Config::host().with_managed(true).with_setting("MemoryPooling.TrimInterval", "00:00:10").expect("a setting");
-        let pools = Pools::with(&backend, 0, &config, None, Arc::new(move || clock.load(Relaxed))).expect("pools");
+        let pools = Pools::with(&backend, 0, &config, None, Clocks::both(Arc::new(move || clock.load(Relaxed)))).expect("pools");
         let held = || {
             let counters = backend.counters();
             [counters.device_live, counters.pinned_live, counters.unified_live].map(|live| live.bytes > 0)
@@ -281,7 +280,7 @@ mod tests {
         for (ram, budget) in [(1 << 40, MIB), (4 * MIB, MIB), (2 * MIB, MIB / 2)] {
             let backend = HostBackend::builder().build().expect("a backend");
             let config = Config::host().with_pinned_bytes(MIB);
-            let pools = Pools::with(&backend, 0, &config, Some(ram), monotonic()).expect("pools");
+            let pools = Pools::with(&backend, 0, &config, Some(ram), Clocks::of_system()).expect("pools");
             assert_eq!((pools.pinned().budget(), pools.pinned().left()), (budget, budget));
             let all = pools.buffer_in::<u8>(MemoryLocation::Pinned, budget as usize).expect("all of it");
             assert_eq!((backend.counters().pinned_live.bytes, pools.pinned().left()), (budget, 0));

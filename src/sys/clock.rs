@@ -12,7 +12,61 @@ pub(crate) fn monotonic() -> Clock {
     Arc::new(move || nanoseconds(born.elapsed()))
 }
 
+/// A clock that is read in two ways, from one origin.
+#[derive(Clone)]
+pub(crate) struct Clocks {
+    pub exact: Clock,
+    /// A few milliseconds late on Linux, for a fifth of the time: an exact reading takes as long as the rest of an allocation.
+    pub coarse: Clock,
+}
+
+impl Clocks {
+    pub fn both(clock: Clock) -> Self {
+        Self { exact: Arc::clone(&clock), coarse: clock }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub fn of_system() -> Self {
+        use rustix::time::{ClockId, clock_gettime};
+        let since_boot = |clock| {
+            let now = clock_gettime(clock);
+            // Never negative.
+            (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+        };
+        // The coarse clock may show an earlier time for some milliseconds.
+        let born = since_boot(ClockId::MonotonicCoarse);
+        let of = |clock| -> Clock { Arc::new(move || since_boot(clock).saturating_sub(born)) };
+        Self { exact: of(ClockId::Monotonic), coarse: of(ClockId::MonotonicCoarse) }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub fn of_system() -> Self {
+        Self::both(monotonic())
+    }
+}
+
 /// Saturates after 584 years.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn both_clocks_show_nearly_the_same_time() {
+        let Clocks { exact, coarse } = Clocks::of_system();
+        for _ in 0..10 {
+            let (before, late, after) = (exact(), coarse(), exact());
+            assert!(before <= after && late <= after);
+            thread::sleep(Duration::from_millis(5));
+        }
+        // A tick of the coarse clock takes at most 10 ms.
+        let before = exact();
+        thread::sleep(Duration::from_millis(20));
+        assert!(coarse() >= before);
+    }
 }

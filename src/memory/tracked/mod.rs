@@ -1,6 +1,5 @@
 //! [`Tracked`].
 
-mod clock;
 mod exit;
 mod report;
 mod slots;
@@ -12,7 +11,6 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::backtrace::Backtrace;
-use std::boxed::Box;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +19,9 @@ use std::vec::Vec;
 use super::{Memory, Origin};
 use crate::backend::{Block, Uses};
 use crate::stream::Stream;
+use crate::sys::clock::{Clock, Clocks};
 use crate::{CacheLineAligned, Error, Result};
 
-use clock::Clock;
 use slots::{Record, Slots};
 
 pub use exit::AtExit;
@@ -94,13 +92,13 @@ impl<M: Memory> Tracked<M> {
     /// Wraps a memory; ages are by the system's monotonic clock, a few milliseconds coarse on Linux.
     #[must_use]
     pub fn new(memory: M) -> Self {
-        Self::over(memory, clock::coarse())
+        Self::over(memory, Clocks::of_system().coarse)
     }
 
     /// As [`new`](Self::new), with a monotonic clock in nanoseconds.
     #[must_use]
     pub fn with_clock(memory: M, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self::over(memory, Box::new(clock))
+        Self::over(memory, Arc::new(clock))
     }
 
     fn over(memory: M, clock: Clock) -> Self {

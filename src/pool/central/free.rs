@@ -61,7 +61,7 @@ impl<M: Memory> Central<M> {
         let since = Cell::new(UNDATED);
         let read = || {
             if is_complete && self.granularity.is_some() {
-                since.set(self.now().unwrap_or(UNDATED));
+                since.set(at_most_one(|| (self.options.clocks.coarse)()).unwrap_or(UNDATED));
             }
         };
         // Also after a panic of the clock.
@@ -129,7 +129,7 @@ impl<M: Memory> Central<M> {
 
     /// Reads the pool's clock, which is foreign code: call it without a lock. `None` if it panics while the thread panics already.
     pub fn now(&self) -> Option<u64> {
-        at_most_one(|| (self.options.clock)())
+        at_most_one(|| (self.options.clocks.exact)())
     }
 
     /// Frees a direct block.

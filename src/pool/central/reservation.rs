@@ -77,8 +77,8 @@ mod tests {
         let seen = central.progress_by_others(None);
         let refused = || drop(central.reserve(1024).expect("within the limit"));
         thread::scope(|scope| scope.spawn(refused).join().expect("no panic"));
-        let again = || panic!("bytes that return are no transfer");
-        let found = central.wait(None, seen, &again, &|| Ok(central.reserve(1024))).expect("no error");
+        let look = || panic!("a look does not reserve");
+        let found = central.wait(None, seen, &|| Ok(central.reserve(1024)), &look).expect("no error");
         assert!(found.is_some_and(|reservation| reservation.bytes == 1024));
     }
 }
