@@ -1,4 +1,4 @@
-//! [`Row`]: what the panic handler knows of its block.
+//! [`Row`]: the panic handler's knowledge of its block.
 //!
 //! The handler has no argument, so it finds its block's row in a table, by a hash. Blocks of different launches may have the same row, and store to it at any
 //! time, the words in any order. A handler that believed a mixture would end another block's kernel. So the last word is a sum of the block's number
@@ -32,7 +32,7 @@ impl Row {
     }
 }
 
-/// Of each number another one; of two mixtures hardly the same: a step is a bijection of what it adds to, and spreads it over all bits.
+/// Of each number another one; of two mixtures hardly the same: a step is a bijection of the sum before, and spreads it over all bits.
 const fn sum_of(block: u64, [control, epoch, groups]: [u64; 3]) -> u64 {
     const fn step(sum: u64, word: u64) -> u64 {
         let mixed = (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -20,8 +20,8 @@
 //!    message and it sends none.
 //! 9. The lanes of a block of several warps run this loop as those of one warp do; their barriers are the block's. A round that takes messages has four, and a
 //!    batch one more. Own messages, refusals and the idle limit add one or two.
-//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores to what the host
-//!     reads), and after the idle limit.
+//! 10. The kernel leaves on a command, after a panic of a lane, on a fault, which it reports, when its epoch is over (without further stores to words that the
+//!     host reads), and after the idle limit.
 
 mod batch;
 pub(crate) mod expansion;

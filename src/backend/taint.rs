@@ -2,7 +2,7 @@
 //!
 //! 1. A failed queued operation taints the bytes that it was to write.
 //! 2. An operation that reads a tainted byte, or a launch with a tainted [operand](super::Operand), fails with the first failure's [`Error::Tainted`], and
-//!    taints what it was to write. A host slice of tainted bytes is an error.
+//!    taints its target. A host slice of tainted bytes is an error.
 //! 3. A successful copy or fill makes its target valid; so does a free.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!

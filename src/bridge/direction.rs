@@ -30,13 +30,13 @@
 //!
 //! # Failures
 //!
-//! A failed call leaves unknown which copies and stores happen. `in_doubt` is set before the calls and cleared after them, so an error or a panic in
-//! between leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`; if the driver does not answer, they precede
-//! the repeated ones, which copy the same), then reads the index word in the device
-//! ring. The bridge alone writes that word, after the copies, so its value tells what has arrived; it must be one that the bridge can have written. Towards the
-//! host with queued copies, that word is stored later than the arrival, and what has arrived is the bridge's own index: all later copies are repeated. A failed
-//! store of the released head needs no such step: the next flush stores it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts
-//! failed flushes until one shows progress; a pump gives up by it, and so does a channel.
+//! A failed call leaves unknown which copies and stores happen. `in_doubt` is set before the calls and cleared after them, so an error or a panic in between
+//! leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`; if the driver does not answer, they precede the
+//! repeated ones, which copy the same), then reads the index word in the device ring. The bridge alone writes that word, after the copies, so its value tells
+//! how much has arrived; it must be a value that the bridge can have written. Towards the host with queued copies, that word is stored later than the arrival,
+//! and what has arrived is the bridge's own index: all later copies are repeated. A failed store of the released head needs no such step: the next flush stores
+//! it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts failed flushes until one shows progress; a pump gives up by it, and so
+//! does a channel.
 
 use core::mem::ManuallyDrop;
 use std::boxed::Box;

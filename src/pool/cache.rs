@@ -80,7 +80,7 @@ impl Idle {
     }
 }
 
-/// Stands for a use at which nobody read the clock. The maximum of all times, so that the latest of several uses is unknown if one is.
+/// Stands for a use without a reading of the clock. The maximum of all times, so that the latest of several uses is unknown if one is.
 pub(super) const UNDATED: u64 = u64::MAX;
 
 /// Frees between two clock reads, at most.

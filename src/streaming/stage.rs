@@ -40,8 +40,8 @@ pub trait Stage: sealed::Stage {}
 pub struct Through;
 
 /// Operations queued for each chunk. The closure gets chunk and stream, after the upload; its operation's error stops the job. Kernels end
-/// by themselves and access only the chunk and their own bytes. A job that stops waits for the operations of its own streams, and for the one that the closure
-/// has returned. So a closure that queues operations on another stream returns the last of them, or waits for them before it returns an error.
+/// by themselves and access only the chunk and their own bytes. A job that stops waits for the operations of its own streams, and for the operation that the
+/// closure has returned. So a closure that queues operations on another stream returns the last of them, or waits for them before it returns an error.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -92,12 +92,12 @@ pub fn try_out() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The C++ twin, where nvcc and its headers lie beside the assembler.
+/// The C++ twin, where nvcc and its headers are in the assembler's folder.
 fn compile_twin(bundle: &Path) -> Result<(), Failure> {
     let folder = ptxas::find().ok().and_then(|ptxas| Some(ptxas.parent()?.to_owned())).unwrap_or_default();
     let compiler = folder.join("nvcc");
     if !compiler.is_file() || !folder.join("../include/cuda_runtime.h").is_file() {
-        println!("the C++ twin is not compiled: no nvcc with its headers beside ptxas");
+        println!("the C++ twin is not compiled: no nvcc with its headers in the folder of ptxas");
         return Ok(());
     }
     let options = ["-O3", "-std=c++17", "-arch=sm_90", "-c", "-o"];

@@ -39,8 +39,8 @@
 //! # The size of a handle
 //!
 //! Handles are moved and freed as a whole, so smaller ones waste less; each costs some calls of the driver. A growth maps the bytes that the request lacks, and
-//! one that may not move, at least 1/2048 of its zone's mapped memory, in handles of about 1/16384 of it, in whole granules. So rounding wastes less than a
-//! granule and 1/2048, and with granules of 2 MiB, handles are longer only beyond 64 GiB. With sizes at random and 110 GiB live, handles four times as long
+//! if it may not move handles, at least 1/2048 of its zone's mapped memory, in handles of about 1/16384 of it, in whole granules. So rounding wastes less than
+//! a granule and 1/2048, and with granules of 2 MiB, handles are longer only beyond 64 GiB. With sizes at random and 110 GiB live, handles four times as long
 //! reserve 4.0 % more than is live instead of 2.9 %: few free parts between two blocks have a whole one. A growth in 16 longer handles takes fewer calls, and
 //! then one small block keeps a 16th of a large one.
 //!
@@ -409,7 +409,7 @@ impl<M: Memory> Central<M> {
         let slack = match &state.extent {
             // New memory for later requests, too.
             _ if !has_moves => (state.heap.total_of(zone) / STEP).min(left),
-            // The last handle may be longer than what is lacking.
+            // The last handle may be longer than the lacking bytes.
             Some(extent) => extent.longest,
             None => 0,
         };
@@ -472,7 +472,7 @@ impl<M: Memory> Central<M> {
         }
         let is_filled = extending.filled >= least;
         if !is_filled && !is_busy {
-            // The device has too little. What it had is given back: this request gets nothing from it. A kernel would defer that.
+            // The device has too little. Its memory is given back: this request gets nothing from it. A kernel would defer that.
             let new = extending.come.split_off(moved);
             extending.filled = already;
             each(new, |come| self.free_slab(come.block, &Uses::NONE));

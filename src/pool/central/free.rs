@@ -8,8 +8,8 @@
 //! 3. A block that several streams use goes to the pending frees, until [`collect`](Central::collect) finds all uses complete.
 //! 4. A direct block goes to the upstream memory. Its bytes stay reserved until its uses are complete and the backend no longer defers the free.
 //!
-//! Each block carries the time of its last use, so that a slab's idle time is that of its last used block. [`UNDATED`] stands for a use that nobody
-//! timed; the slab that it empties is dated at once, without the lock, because the clock is foreign code.
+//! Each block carries the time of its last use, so that a slab's idle time is that of its last used block. [`UNDATED`] stands for a use that was
+//! not timed; the slab that it empties is dated at once, without the lock, because the clock is foreign code.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;

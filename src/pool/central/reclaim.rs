@@ -19,7 +19,7 @@
 //! [`progress_by_others`](Central::progress_by_others) is the difference, which changes with the transfers of other threads alone while this thread's
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
-//! An extension hides free parts beside its place, and each growth takes bytes of the limit; both give them back when they fail. These *returns* have a count
+//! An extension hides free parts around its place, and each growth takes bytes of the limit; both give them back when they fail. These *returns* have a count
 //! of their own, since they are no reason to search at once: a search may itself extend, so two waiting requests would wake each other for as long as they
 //! wait. Nor do ordinary frees count as transfers, for which the warm path would pay. A waiting request finds the memory of both by looking without news: after
 //! a millisecond, at each doubling of that time, and when nothing is left to wait for. If something returns during that last look, it looks once more at the

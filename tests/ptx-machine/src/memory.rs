@@ -8,8 +8,9 @@
 //!    order it.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a release of system scope, or earlier: until a later
 //!    step stores to the same granule, until an update, or any access of system scope, stores to it, until the table of hidden bytes is full, or until the
-//!    block ends. Stores of system scope become visible in any order, and take along what the same step has stored to the granule; updates are visible at once.
-//!    A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with less, is reported at once.
+//!    block ends. Stores of system scope become visible in any order, and take along other bytes of the granule that the same step has stored; updates are
+//!    visible at once. A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with less, is reported
+//!    at once.
 //!
 //! # Happens-before
 //!
@@ -393,7 +394,7 @@ impl Memory {
         self.pages.contains_key(&(place.as_ptr().addr() as u64 / PAGE))
     }
 
-    /// What the host has in memory that no lane has accessed yet: seen now.
+    /// Notes bytes of the host that no lane has accessed yet as seen now.
     pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
         let (now, host) = (self.now(), self.to_host.clone());
         let first = place.as_ptr().expose_provenance() as u64;
@@ -408,7 +409,7 @@ impl Memory {
         }
     }
 
-    /// What the host has not changed since: seen unchanged now.
+    /// Notes bytes that the host has not changed since as seen unchanged now.
     pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
         let first = place.as_ptr().expose_provenance() as u64;
@@ -753,7 +754,7 @@ impl Memory {
                 self.record(order, access, Action::Update)?;
                 self.synchronise(order, access, scope, old);
                 let before = self.released.remove(&access.host()).filter(|released| released.value == old);
-                // Later than the old value was seen: what the update acquires does not cover what the host writes from here on.
+                // Later than the old value was seen: the update's acquire does not cover the host's writes from here on.
                 let now = self.now();
                 self.saw(access, new, now);
                 self.carry(order, access, new, before);
