@@ -7,13 +7,13 @@
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
-//! | the own index of the bridge's end (`end`) | head: arrived at the device ring, slots released to the sender | tail: arrived at the host ring, published to the receiver |
+//! | the own index of the bridge's end (`own`) | head: arrived at the device ring, slots released to the sender | tail: arrived at the host ring, published to the receiver |
 //! | `next` | copied, and published or about to be | copied, or about to be |
 //! | `seen` | the device ring's head as last polled: popped by the kernel | the device ring's tail as last polled: published by the kernel |
 //! | the device ring's index that the bridge writes | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! INVARIANT: towards the device, `end` and `seen` are at most `next`; `next` is at most `end` + capacity, `seen` + capacity, and the sender's tail. `seen` may
-//! be ahead of `end`: the kernel can pop messages before the bridge finds their copies complete. Towards the host, `end` <= `next` <= `seen` <= `end` +
+//! INVARIANT: towards the device, `own` and `seen` are at most `next`; `next` is at most `own` + capacity, `seen` + capacity, and the sender's tail. `seen` may
+//! be ahead of `own`: the kernel can pop messages before the bridge finds their copies complete. Towards the host, `own` <= `next` <= `seen` <= `own` +
 //! capacity, and the kernel's ring is released up to `next` at most. (Indices are free-running: <= means "at most capacity behind".)
 //! A value of the kernel that breaks this is refused as corrupt and not stored: every copy stays within the rings.
 //!
@@ -146,9 +146,9 @@ impl<E: HostEnd> Direction<E> {
 pub(super) struct Transfer<E: HostEnd> {
     /// The bridge's end of the host ring.
     // INVARIANT: 'static stands for the lifetime of `rings`, which is dropped after it.
-    end: E,
+    bridge_end: E,
     /// A second end that only announces the bridge's presence to the user's end; `None` after the bridge has given up.
-    // INVARIANT: as that of `end`.
+    // INVARIANT: as that of `bridge_end`.
     announced: Option<E>,
     pub rings: Rings,
     next: u64,
@@ -171,7 +171,7 @@ struct Flight {
     /// Operations that must complete before the messages have arrived: the store towards the device, the copies towards the host.
     left: [Option<Ticket>; 2],
     /// The index after the flight's messages.
-    end: u64,
+    upto: u64,
 }
 
 /// Failed flushes since the last progress, with own index and number of polls at the last failure.
@@ -188,10 +188,10 @@ impl<E: HostEnd> Transfer<E> {
     /// The bridge's end of the host ring, and all of the device ring except for the kernel's end, are this transfer's alone.
     pub unsafe fn new(host: Arc<HostRing>, device: DeviceRing, transport: Transport) -> Result<Self> {
         // SAFETY: the caller promises that no other end is used here; the second one is only announced.
-        let (end, announced) = unsafe { (E::attach(&host)?, E::attach(&host)?.announced()) };
-        let start = end.index();
+        let (bridge_end, announced) = unsafe { (E::attach(&host)?, E::attach(&host)?.announced()) };
+        let start = bridge_end.index();
         Ok(Self {
-            end,
+            bridge_end,
             announced: Some(announced),
             rings: Rings { host, device: ManuallyDrop::new(device), transport },
             next: start,
@@ -205,7 +205,7 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     pub fn capacity(&self) -> u64 {
-        self.end.capacity()
+        self.bridge_end.capacity()
     }
 
     pub fn pending(&self) -> u64 {
@@ -213,17 +213,17 @@ impl<E: HostEnd> Transfer<E> {
             return 0;
         }
         let end = if E::TO_DEVICE { self.rings.host.header().producer.tail.load_acquire() } else { self.seen };
-        end.wrapping_sub(self.end.index()).min(self.end.capacity())
+        end.wrapping_sub(self.bridge_end.index()).min(self.bridge_end.capacity())
     }
 
     /// Messages that the kernel had not popped at the last poll; some may not have arrived.
     pub fn untaken(&self) -> usize {
-        self.end.index().wrapping_add(self.pending()).wrapping_sub(self.seen) as usize
+        self.bridge_end.index().wrapping_add(self.pending()).wrapping_sub(self.seen) as usize
     }
 
     /// Returns true if the kernel has got back all slots of arrived messages.
     pub fn is_settled(&self) -> bool {
-        !self.releases_later() || self.released == self.end.index() && self.releasing.is_none()
+        !self.releases_later() || self.released == self.bridge_end.index() && self.releasing.is_none()
     }
 
     /// Towards the host with queued copies: slots are released by a store of its own, after the copies.
@@ -254,18 +254,18 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     pub fn flush(&mut self) -> Result<u64> {
-        let before = self.end.index();
+        let before = self.bridge_end.index();
         let flushed = self.try_flush();
         match flushed {
             Err(_) => {
                 self.rings.transport.counts.failures.add(1);
                 let (count, polls) = (self.failing.count.saturating_add(1), self.rings.transport.begun());
-                self.failing = Failing { count, index: self.end.index(), polls };
+                self.failing = Failing { count, index: self.bridge_end.index(), polls };
             }
             Ok(_) if self.failing.count > 0 && self.has_progressed() => self.failing.count = 0,
             Ok(_) => {}
         }
-        flushed.map(|begun| if E::TO_DEVICE { begun } else { self.end.index().wrapping_sub(before) })
+        flushed.map(|begun| if E::TO_DEVICE { begun } else { self.bridge_end.index().wrapping_sub(before) })
     }
 
     /// Returns true if messages have arrived since the last failure, or a poll that began after it had nothing to move or no room. A flush that only waits
@@ -273,7 +273,7 @@ impl<E: HostEnd> Transfer<E> {
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.rings.transport.has_polled_since(polls);
-        self.end.index() != index || !self.in_doubt && self.flights.is_empty() && self.is_settled() && is_idle()
+        self.bridge_end.index() != index || !self.in_doubt && self.flights.is_empty() && self.is_settled() && is_idle()
     }
 
     fn try_flush(&mut self) -> Result<u64> {
@@ -304,20 +304,20 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     fn room(&self) -> u64 {
-        self.end.capacity() - self.next.wrapping_sub(self.known(Line::Head))
+        self.bridge_end.capacity() - self.next.wrapping_sub(self.known(Line::Head))
     }
 
     fn known(&self, line: Line) -> u64 {
         match line {
             _ if line == E::THEIRS => self.seen,
-            Line::Tail => self.end.index().wrapping_add(self.end.usable()),
-            Line::Head => self.end.index().wrapping_add(self.end.usable()).wrapping_sub(self.end.capacity()),
+            Line::Tail => self.bridge_end.index().wrapping_add(self.bridge_end.usable()),
+            Line::Head => self.bridge_end.index().wrapping_add(self.bridge_end.usable()).wrapping_sub(self.bridge_end.capacity()),
         }
     }
 
     pub fn poll(&mut self, line: Line) -> Result<()> {
         if line != E::THEIRS {
-            return self.end.refresh().map_err(|corrupt| AttachError::Corrupt(corrupt).into());
+            return self.bridge_end.refresh().map_err(|corrupt| AttachError::Corrupt(corrupt).into());
         }
         let Rings { device, transport, .. } = &mut self.rings;
         transport.poll(|| device.read(line))?.map_or(Ok(()), |index| self.accept(index))
@@ -325,19 +325,19 @@ impl<E: HostEnd> Transfer<E> {
 
     /// Takes an index of the kernel over, unless it breaks the invariant.
     fn accept(&mut self, index: u64) -> Result<()> {
-        let [from_seen, from_end] = [self.seen, self.end.index()].map(|known| index.wrapping_sub(known));
+        let [from_seen, from_end] = [self.seen, self.bridge_end.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
             return Err(self.corrupt(index, self.next));
         }
-        if !E::TO_DEVICE && from_seen.max(from_end) > self.end.capacity() {
-            return Err(self.corrupt(self.end.index(), index));
+        if !E::TO_DEVICE && from_seen.max(from_end) > self.bridge_end.capacity() {
+            return Err(self.corrupt(self.bridge_end.index(), index));
         }
         self.seen = index;
         Ok(())
     }
 
     fn corrupt(&self, head: u64, tail: u64) -> Error {
-        AttachError::Corrupt(Corrupt { head, tail, capacity: self.end.capacity() }).into()
+        AttachError::Corrupt(Corrupt { head, tail, capacity: self.bridge_end.capacity() }).into()
     }
 
     /// Begins to move `count` messages, which are present at the first ring and have room at the second.
@@ -370,7 +370,7 @@ impl<E: HostEnd> Transfer<E> {
                 copies
             };
             self.in_doubt = false;
-            flights.push_back(Flight { first: copies[0], left, end: span.end() });
+            flights.push_back(Flight { first: copies[0], left, upto: span.end() });
         } else {
             // SAFETY: by the invariant of the indices neither the kernel nor the user's end accesses the slots. Only the bridge writes the index, and both
             // rings are live.
@@ -395,9 +395,9 @@ impl<E: HostEnd> Transfer<E> {
                 }
                 *left = None;
             }
-            let end = flight.end;
+            let upto = flight.upto;
             self.flights.pop_front();
-            self.arrived(end);
+            self.arrived(upto);
         }
         Ok(())
     }
@@ -406,15 +406,15 @@ impl<E: HostEnd> Transfer<E> {
     fn resync(&mut self) -> Result<()> {
         // A copy in flight must not write slots that are passed on below.
         self.rings.transport.settle();
-        let index = self.end.index();
+        let index = self.bridge_end.index();
         let arrived = if self.releases_later() {
             self.releasing = None;
             index
         } else {
             // The word is stored after the copies. A faulty kernel can overwrite it: only values that the bridge has written are valid.
             let stored = self.rings.transport.read_now(self.rings.device.written(E::OURS)?)?;
-            let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
-            if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.end.capacity() {
+            let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.upto == stored);
+            if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.bridge_end.capacity() {
                 return Err(if E::TO_DEVICE { self.corrupt(index, stored) } else { self.corrupt(stored, self.seen) });
             }
             stored
@@ -435,7 +435,7 @@ impl<E: HostEnd> Transfer<E> {
             }
             self.released = upto;
         }
-        let upto = self.end.index();
+        let upto = self.bridge_end.index();
         if upto != self.released {
             let index = IndexStore { word: self.rings.device.written(E::OURS)?, value: upto, since: None };
             let Some(queue) = self.rings.transport.queue() else { return Ok(()) };
@@ -445,13 +445,13 @@ impl<E: HostEnd> Transfer<E> {
         Ok(())
     }
 
-    /// Passes on all messages before `end`, whose copies are complete, and wakes the user's end.
-    fn arrived(&mut self, end: u64) {
-        let count = end.wrapping_sub(self.end.index()).min(self.end.usable());
+    /// Passes on all messages before `upto`, whose copies are complete, and wakes the user's end.
+    fn arrived(&mut self, upto: u64) {
+        let count = upto.wrapping_sub(self.bridge_end.index()).min(self.bridge_end.usable());
         // Before the check for sleepers, whose fence would wait for this store too.
         self.rings.transport.counts.messages.add(count);
         // SAFETY: at most the usable slots; the copies are complete.
-        unsafe { self.end.pass(count) };
+        unsafe { self.bridge_end.pass(count) };
         let header = self.rings.host.header();
         self.rings.host.wake_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });
     }
@@ -460,7 +460,7 @@ impl<E: HostEnd> Transfer<E> {
 impl<E: HostEnd> Drop for Transfer<E> {
     fn drop(&mut self) {
         if !self.rings.host.is_here() {
-            self.end.abandon();
+            self.bridge_end.abandon();
             self.announced.as_mut().map(E::abandon);
         }
     }
