@@ -19,8 +19,10 @@
 //! # Ok::<(), ringmem_recordings::ReadError>(())
 //! ```
 //!
-//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. Reading a snapshot with the deep stacks of real programs
-//! takes twice the memory of the file, the file included; with stacks of one frame it takes up to eight times. `ringmem replay` and `ringmem view` read these files.
+//! A file is data: nothing in it is executed, and a truncated or absurd file is an error that tells where. A block of more than [`LARGEST`] bytes is absurd,
+//! and so are blocks that have more together at one time; a refused request may have any size, because programs make such requests by mistake. Reading a
+//! snapshot with the deep stacks of real programs takes twice the memory of the file, the file included; with stacks of one frame it takes up to eight times.
+//! `ringmem replay` and `ringmem view` read these files.
 
 pub mod models;
 mod native;
@@ -48,7 +50,21 @@ pub struct Recording {
     pub devices: Vec<Device>,
     /// Where blocks were allocated.
     pub stacks: Stacks,
+    /// Parts of the file that were counted and not read.
+    pub left_out: Vec<LeftOut>,
 }
+
+/// Parts of a file of PyTorch that were counted and not read: events of a kind that this reader does not know, and memory of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The `action` of the events, or the list: `host_traces` or `host_segments`. `other kinds` stands for all after the first few.
+    pub kind: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// The most bytes of a block, and of all blocks that are live at one time, in a file that is read: 128 TiB, the addresses of a process on x86-64.
+pub const LARGEST: u64 = 1 << 47;
 
 /// The program or library that wrote a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +97,19 @@ pub struct Device {
     pub reserved: Option<Reserved>,
     /// The pieces of that memory, in the order in which they came.
     pub segments: Vec<Segment>,
+    /// The recorded identifiers of streams, by the [number](Event::stream) of the stream. Empty for a ringmem file, whose numbers are the recorded ones.
+    pub streams: Vec<Stream>,
     /// The trace itself, with its streams.
     native: Option<Trace>,
+}
+
+/// A stream of a file of PyTorch or RMM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its handle. PyTorch's are signed.
+    pub id: u64,
+    /// The handle's text: in decimal of PyTorch, as in the log of RMM.
+    pub name: Box<str>,
 }
 
 /// Bytes that a recorded allocator had from the driver.
@@ -103,7 +130,7 @@ pub struct Event {
     pub kind: Kind,
     /// The block's number. Numbers count up from 0 in the order of allocation. 0 for [`Kind::Refused`].
     pub block: u32,
-    /// Its number in a ringmem file, [`NO_STREAM`] without one; of other files, numbered by first use.
+    /// Its number in a ringmem file, [`NO_STREAM`] without one; in other files numbered by first use, with the recorded one in [`Device::streams`].
     pub stream: u32,
     /// Where it was allocated; for a free, of its allocation.
     pub stack: StackId,
@@ -199,14 +226,15 @@ impl Recording {
     ///
     /// The first fault and its place.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ReadError> {
+        if bytes.is_empty() {
+            return Err(ReadError::content("the file is empty"));
+        }
         // PROTO begins every pickle from protocol 2 on.
         if bytes.first() == Some(&0x80) {
             return pytorch::read(bytes);
         }
-        for (magic, name) in [(&b"\x1f\x8b"[..], "gzip"), (b"PK\x03\x04", "zip"), (b"\x28\xb5\x2f\xfd", "zstd")] {
-            if bytes.starts_with(magic) {
-                return Err(ReadError::byte(0, format!("a file compressed by {name}: unpack it first")));
-            }
+        if let Some(what) = other_form(&bytes) {
+            return Err(ReadError::byte(0, what));
         }
         let text = match str::from_utf8(&bytes) {
             Ok(text) => text,
@@ -220,19 +248,63 @@ impl Recording {
         if start.trim_start().starts_with('{') {
             return native::snapshot(start);
         }
-        let first = start.lines().next().unwrap_or_default();
+        let Some((line, first)) = (1_u64..).zip(start.lines()).find(|(_, line)| !line.trim().is_empty()) else {
+            return Err(ReadError::content("the file has only blank lines"));
+        };
         if rmm::is_header(first) {
             return rmm::read(start);
+        }
+        if let Some(what) = rmm::missing_columns(first) {
+            return Err(ReadError::line(line, what));
         }
         if first.starts_with("kind,") {
             return native::table(start);
         }
-        if !first.is_empty() && !["alloc", "refused", "free"].contains(&first.split(' ').next().unwrap_or_default()) {
+        if !["alloc", "refused", "free"].contains(&first.split(' ').next().unwrap_or_default()) {
             let what = "no recording is recognised: expected a snapshot of PyTorch, a log of RMM with its columns, or a trace, table or snapshot of ringmem";
-            return Err(ReadError::line(1, what));
+            return Err(ReadError::line(line, what));
         }
         native::trace(start)
     }
+}
+
+/// The known form of a file that is none of these recordings, and how to convert it.
+fn other_form(bytes: &[u8]) -> Option<String> {
+    const COMPRESSED: [(&[u8], &str); 6] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"PK\x03\x04", "zip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh", "bzip2"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+    ];
+    if let Some((_, name)) = COMPRESSED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Some(format!("a file compressed by {name}: unpack it first"));
+    }
+    // With a byte order mark, or a first character of ASCII.
+    if matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, b' '..=b'~', ..] | [b' '..=b'~', 0, ..]) {
+        return Some("text in UTF-16: convert it to UTF-8, for example with `iconv -f UTF-16 -t UTF-8`".to_owned());
+    }
+    // A dictionary or list, and STOP.
+    let is_old_pickle = bytes.ends_with(b".") && [b"(d", b"(l", b"}q", b"]q", b"}(", b"]("].iter().any(|start| bytes.starts_with(*start));
+    is_old_pickle.then(|| {
+        "a pickle of protocol 0 or 1, expected 2 to 5: write it again with `pickle.dump(pickle.load(old), new, protocol=4)`".to_owned()
+    })
+}
+
+/// Checks a block's size. The error is the fault.
+fn possible(size: u64) -> Result<u64, String> {
+    if size > LARGEST { Err(format!("a block of {size} bytes; no device has more than 2^47 (128 TiB)")) } else { Ok(size) }
+}
+
+/// Adds the size of a block to the bytes of the live ones. The error is the fault.
+fn hold(live: &mut u64, size: u64) -> Result<(), String> {
+    let held = *live + possible(size)?;
+    if held > LARGEST {
+        return Err(format!("{held} bytes are live with this block; no device has more than 2^47 (128 TiB)"));
+    }
+    *live = held;
+    Ok(())
 }
 
 impl Device {
@@ -254,6 +326,15 @@ impl Device {
         });
         // Blocks are numbered in the order of their allocation.
         Cow::Owned(Trace::new(events.collect()).unwrap_or_default())
+    }
+
+    /// The recorded identifier of a stream of an event or a segment; `None` for [`NO_STREAM`].
+    #[must_use]
+    pub fn stream_name(&self, stream: u32) -> Option<Cow<'_, str>> {
+        if stream == NO_STREAM {
+            return None;
+        }
+        Some(self.streams.get(stream as usize).map_or_else(|| stream.to_string().into(), |recorded| (*recorded.name).into()))
     }
 
     /// The most bytes that were live or refused at one time, and the number of the event that first reached them, from 1.
@@ -294,7 +375,12 @@ struct Builder {
     before: Vec<Event>,
     /// Addresses so far: a free of one is not that of a block from before.
     mentioned: HashSet<u64>,
+    /// Addresses of allocations of no bytes: their frees are not unknown.
+    empty: HashSet<u64>,
+    /// By handle.
     streams: HashMap<u64, u32>,
+    /// Bytes of `live` and `before`. INVARIANT: at most [`LARGEST`].
+    live_bytes: u64,
 }
 
 /// An event of a file.
@@ -308,10 +394,18 @@ struct Raw {
 }
 
 impl Builder {
-    /// The number of a stream.
-    fn stream(&mut self, stream: u64) -> u32 {
+    /// The number of a stream, whose handle is a signed number in the file.
+    fn stream(&mut self, id: u64) -> u32 {
+        self.stream_named(id, || (id as i64).to_string())
+    }
+
+    fn stream_named(&mut self, id: u64, name: impl FnOnce() -> String) -> u32 {
         let next = self.streams.len() as u32;
-        *self.streams.entry(stream).or_insert(next)
+        let number = *self.streams.entry(id).or_insert(next);
+        if number == next {
+            self.device.streams.push(Stream { id, name: name().into() });
+        }
+        number
     }
 
     fn event(&mut self, kind: Kind, block: u32, raw: &Raw) -> Event {
@@ -320,22 +414,27 @@ impl Builder {
         Event { kind, block, stream, stack, name, size, align: 256, address, time_ns }
     }
 
-    /// Numbers are given at the [end](Self::finish): first come the blocks that were live before. Until then a block's number is its event's index.
-    fn alloc(&mut self, raw: &Raw) {
+    /// Numbers are given at the [end](Self::finish): first come the blocks that were live before. Until then a block's number is its event's index. The error
+    /// is the fault.
+    fn alloc(&mut self, raw: &Raw) -> Result<(), String> {
         // It needs no memory.
         if raw.size == 0 {
-            return;
+            self.empty.insert(raw.address);
+            return Ok(());
         }
         self.mentioned.insert(raw.address);
         if let Some(of) = self.live.remove(&raw.address) {
             self.device.missing_frees += 1;
             let free = Event { kind: Kind::Free, time_ns: raw.time_ns, ..self.device.events[of] };
+            self.live_bytes -= free.size;
             self.device.events.push(free);
         }
+        hold(&mut self.live_bytes, raw.size)?;
         let at = self.device.events.len();
         self.live.insert(raw.address, at);
         let event = self.event(Kind::Alloc, at as u32, raw);
         self.device.events.push(event);
+        Ok(())
     }
 
     fn refused(&mut self, raw: &Raw) {
@@ -343,27 +442,32 @@ impl Builder {
         self.device.events.push(event);
     }
 
-    fn free(&mut self, raw: &Raw) {
+    fn free(&mut self, raw: &Raw) -> Result<(), String> {
         if let Some(of) = self.live.remove(&raw.address) {
             let Event { block, size, stack, name, .. } = self.device.events[of];
+            self.live_bytes -= size;
             let event = self.event(Kind::Free, block, &Raw { size, stack, name, ..*raw });
             self.device.events.push(event);
+        } else if raw.address == 0 || raw.size == 0 && self.empty.contains(&raw.address) {
+            // Neither is a block: a null pointer, and the address that an allocation of no bytes returned.
         } else if raw.size == 0 || !self.mentioned.insert(raw.address) {
             self.device.unknown_frees += 1;
         } else {
-            let block = self.was_live(raw);
+            let block = self.was_live(raw)?;
             let event = self.event(Kind::Free, block, raw);
             self.device.events.push(event);
         }
+        Ok(())
     }
 
-    /// A block that was live before the recording; returns its number.
-    fn was_live(&mut self, raw: &Raw) -> u32 {
+    /// A block that was live before the recording; returns its number. It counts as live to the end: all of them were live at the beginning.
+    fn was_live(&mut self, raw: &Raw) -> Result<u32, String> {
+        hold(&mut self.live_bytes, raw.size)?;
         self.mentioned.insert(raw.address);
         let block = !(self.before.len() as u32);
         let event = self.event(Kind::Alloc, block, &Raw { time_ns: None, ..*raw });
         self.before.push(event);
-        block
+        Ok(block)
     }
 
     fn finish(self) -> Device {

@@ -12,18 +12,21 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::stacks::{Frame, NameId, StackId, Stacks};
-use crate::{Device, Event, Format, Kind, NO_STREAM, ReadError, Recording, at};
+use crate::{Device, Event, Format, Kind, NO_STREAM, ReadError, Recording, at, hold};
 
 /// A trace of a `Logged` memory.
 pub(crate) fn trace(text: &str) -> Result<Recording, ReadError> {
     let trace = Trace::parse(text).map_err(|error| match error {
         TraceError::Line { line, form } => ReadError::line(line, format!("not `{form}`")),
-        TraceError::Number { line, block } => ReadError::line(line, format!("duplicate block number {block}")),
+        TraceError::Number { line, block } => {
+            ReadError::line(line, format!("block number {block} is not above those before it: each allocation has a higher one"))
+        }
         TraceError::Cut { line } => ReadError::line(line, "no line end: the trace is truncated"),
         error => ReadError::content(error.to_string()),
     })?;
     let mut blocks = Blocks::default();
-    for event in trace.events() {
+    // Each event has a line.
+    for (line, event) in (1_u64..).zip(trace.events()) {
         let added = match *event {
             Traced::Alloc { block, size, align, on } => {
                 blocks.add(Kind::Alloc, Some(block), Request { size, align, stream: on.map(Into::into), ..Request::default() })
@@ -33,10 +36,10 @@ pub(crate) fn trace(text: &str) -> Result<Recording, ReadError> {
             }
             Traced::Free { block, .. } => blocks.add(Kind::Free, Some(block), Request::default()),
         };
-        added.map_err(ReadError::content)?;
+        added.map_err(|what| ReadError::line(line, what))?;
     }
     let device = Device { native: Some(trace), ..blocks.device };
-    Ok(Recording { format: Format::Ringmem, devices: vec![device], stacks: Stacks::default() })
+    Ok(Recording { format: Format::Ringmem, devices: vec![device], stacks: Stacks::default(), left_out: Vec::new() })
 }
 
 /// Numbers blocks of numbered blocks.
@@ -47,6 +50,8 @@ struct Blocks {
     live: HashMap<u64, usize>,
     count: u32,
     last: Option<NonZeroU64>,
+    /// Bytes of `live`.
+    live_bytes: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -78,9 +83,13 @@ impl Blocks {
                 if self.live.insert(block, self.device.events.len()).is_some() {
                     return Err(format!("block {block} is live already"));
                 }
+                hold(&mut self.live_bytes, size)?;
             }
             (Kind::Free, Some(block)) => match self.live.remove(&block) {
-                Some(of) => event = Event { kind, time_ns, ..self.device.events[of] },
+                Some(of) => {
+                    event = Event { kind, time_ns, ..self.device.events[of] };
+                    self.live_bytes -= event.size;
+                }
                 None => {
                     event.block = u32::MAX;
                     self.device.unknown_frees += 1;
@@ -161,24 +170,35 @@ impl Call<'_> {
 pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let (mut blocks, mut stacks) = (Blocks::default(), Stacks::default());
-    let fact = |error: csv::Error| {
-        let line = error.position().map_or(1, csv::Position::line);
-        match error.kind() {
-            csv::ErrorKind::Deserialize { err, .. } => ReadError::line(line, err.to_string()),
-            _ => ReadError::line(line, error.to_string()),
-        }
-    };
-    let headers = reader.headers().map_err(fact)?.clone();
+    let headers = reader.headers().map_err(|error| fact(&error, &csv::StringRecord::new()))?.clone();
     let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(fact)? {
+    while reader.read_record(&mut record).map_err(|error| fact(&error, &headers))? {
         let line = record.position().map_or(0, csv::Position::line);
-        let call: Call<'_> = record.deserialize(Some(&headers)).map_err(fact)?;
+        let call: Call<'_> = record.deserialize(Some(&headers)).map_err(|error| fact(&error, &headers))?;
         call.add_to(&mut blocks, &mut stacks).map_err(|what| ReadError::line(line, what))?;
     }
     if !text.ends_with('\n') {
         return Err(ReadError::line(text.lines().count(), "no line end: the table is truncated"));
     }
-    Ok(Recording { format: Format::Ringmem, devices: vec![blocks.device], stacks })
+    Ok(Recording { format: Format::Ringmem, devices: vec![blocks.device], stacks, left_out: Vec::new() })
+}
+
+/// A fault in a table, with its column.
+fn fact(error: &csv::Error, headers: &csv::StringRecord) -> ReadError {
+    let line = error.position().map_or(1, csv::Position::line);
+    let column = |number: u64| headers.get(usize::try_from(number).ok()?);
+    let what = match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => match err.field().and_then(column) {
+            Some(column) => format!("`{column}`: {}", err.kind()),
+            None => err.kind().to_string(),
+        },
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            let missing = column(*len).map_or_else(String::new, |missing| format!(": `{missing}` is missing"));
+            format!("{len} fields, expected {expected_len}{missing}")
+        }
+        _ => error.to_string(),
+    };
+    ReadError::line(line, what)
 }
 
 /// Another version may have any shape.
@@ -232,7 +252,7 @@ pub(crate) fn snapshot(text: &str) -> Result<Recording, ReadError> {
         read.map_err(|error| fact(events, &error))?;
         devices.push(Device { number, name: Some(name.into_owned()), ..blocks.device });
     }
-    Ok(Recording { format: Format::Ringmem, devices, stacks })
+    Ok(Recording { format: Format::Ringmem, devices, stacks, left_out: Vec::new() })
 }
 
 /// Gives each call of a list to a function once it is read: all of them together would take several times the memory of the text. `false` ends it.

@@ -18,8 +18,8 @@
 //!
 //! # Bounds
 //!
-//! - Memory: all that is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can demand
-//!   an empty list, a list of lists or a million uses of one.
+//! - Memory: all that is held, counted in [`Machine::check`], may be three times the file and [`SMALL`]. A file whose values need more is refused: a byte can
+//!   demand an empty list, a list of lists or a million uses of one.
 //! - Counts in the file are compared with the bytes that are left before anything is allocated.
 //! - Nothing here recurses, and a value may contain itself: readers go down to a depth of their own.
 
@@ -543,12 +543,15 @@ fn refused(opcode: u8, begin: usize) -> ReadError {
         b'o' => ("OBJ", "creates an object of a class"),
         0x81 => ("NEWOBJ", "creates an object of a class"),
         0x92 => ("NEWOBJ_EX", "creates an object of a class"),
-        0x82..=0x84 => ("EXT", "imports a registered name"),
+        0x82 => ("EXT1", "imports a registered name"),
+        0x83 => ("EXT2", "imports a registered name"),
+        0x84 => ("EXT4", "imports a registered name"),
         b'P' => ("PERSID", "refers to an object outside the file"),
         b'Q' => ("BINPERSID", "refers to an object outside the file"),
-        0x97 | 0x98 => ("NEXT_BUFFER", "refers to a buffer outside the file"),
+        0x97 => ("NEXT_BUFFER", "refers to a buffer outside the file"),
+        0x98 => ("READONLY_BUFFER", "changes a buffer outside the file"),
         b'I' | b'L' | b'F' | b'S' | b'V' | b'g' | b'p' => {
-            return at(begin, format!("the opcode {opcode:#04x} is of the text protocols 0 and 1"));
+            return at(begin, format!("the opcode {opcode:#04x} is of the text protocols 0 and 1: write the pickle again with protocol 4"));
         }
         _ => return at(begin, format!("the opcode {opcode:#04x} is none of protocols 2 to 5: the pickle is damaged")),
     };

@@ -8,14 +8,15 @@
 //!    those of `segments` that no event mentions. Blocks of versions before 2.1 have no `address`: they lie in a row.
 //! 4. `external_annotations` are the beginnings and ends of the program's `record_function`s, with their time. A block that has neither `user_metadata`
 //!    nor a `category` has the name of the last annotation that was open at its time.
-//! 5. Other actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, settings, pools, compile contexts.
+//! 5. Some actions, and keys that are not named here, mean nothing for memory: `snapshot`, `user_defined`, settings, pools, compile contexts. Events of actions
+//!    that this reader does not know are counted, and so is the memory of the host in `host_traces` and `host_segments`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::pickle::{Tree, Value};
 use crate::segments::{Segment, Segments};
 use crate::stacks::{NameId, StackId, Stacks};
-use crate::{Builder, Device, Format, Raw, ReadError, Recording, at};
+use crate::{Builder, Device, Format, LeftOut, Raw, ReadError, Recording, at, possible};
 
 /// No machine has more.
 const DEVICES: usize = 1024;
@@ -23,6 +24,8 @@ const DEVICES: usize = 1024;
 const DEPTH: usize = 100;
 /// Bytes of the file for each event at least: a dictionary that many events share is no recording.
 const EVENT: usize = 12;
+/// Unknown actions that are counted apart.
+const UNKNOWN: usize = 16;
 
 struct Keys {
     action: Option<u32>,
@@ -92,6 +95,8 @@ struct Reader<'a> {
     annotations: Annotations,
     /// Events that the file may still have.
     left: usize,
+    /// Events by an action that is not known, by the number of its text; the rest under `None`.
+    unknown: BTreeMap<Option<u32>, u64>,
 }
 
 pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
@@ -108,6 +113,7 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
         names: HashMap::new(),
         annotations: Annotations::default(),
         left,
+        unknown: BTreeMap::new(),
     };
     let of_root = |key| tree.get(tree.root, tree.number(key));
     let (segments, traces, annotations) = match tree.root {
@@ -150,7 +156,25 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<Recording, ReadError> {
         Device { number, ..builder.finish() }
     });
     let devices: Vec<Device> = devices.filter(|device| !device.events.is_empty() || device.reserved.is_some()).collect();
-    Ok(Recording { format: Format::PyTorch, devices, stacks: reader.stacks })
+    let host = ["host_traces", "host_segments"].map(|list| {
+        let lists = if tree.is_small_dict(tree.root) { of_root(list) } else { None };
+        LeftOut { kind: list.to_owned(), count: parts(&tree, lists.unwrap_or(Value::None), left) }
+    });
+    let left_out = host.into_iter().filter(|host| host.count > 0).chain(reader.unknown()).collect();
+    Ok(Recording { format: Format::PyTorch, devices, left_out, stacks: reader.stacks })
+}
+
+/// The parts of a list, or of the lists in it. Lists may contain themselves and each other: at most `most` are counted.
+fn parts(tree: &Tree, list: Value, most: usize) -> u64 {
+    let of = |part| if matches!(part, Value::List(_)) { tree.items(part).take(most).count() } else { 1 };
+    let mut count = 0_usize;
+    for part in tree.items(list).take(most) {
+        count += of(part);
+        if count >= most {
+            break;
+        }
+    }
+    count.min(most) as u64
 }
 
 /// The program's annotations: of a device, in order of time, those open at the time of the events so far.
@@ -270,8 +294,16 @@ impl Reader<'_> {
         Ok(())
     }
 
+    fn unknown(&self) -> impl Iterator<Item = LeftOut> {
+        self.unknown.iter().rev().map(|(&action, &count)| {
+            let name = action.and_then(|number| self.tree.text(Value::Text(number)));
+            LeftOut { kind: name.map_or_else(|| "other kinds".to_owned(), |name| name.chars().take(40).collect()), count }
+        })
+    }
+
     /// A range of memory from the driver.
     fn range(&self, dict: Value, address: Option<u32>, bytes: u64, builder: &mut Builder) -> Result<Segment, Fault> {
+        possible(bytes)?;
         let address = self.unsigned(dict, address, "addr")?.unwrap_or(0);
         let stream = builder.stream(self.stream(dict)?);
         Ok(Segment { address, bytes, stream, is_piece: false, begin: None, end: None })
@@ -279,11 +311,12 @@ impl Reader<'_> {
 
     fn event(&mut self, (builder, segments): &mut (Builder, Segments), event: Value) -> Result<(), Fault> {
         self.check(event)?;
-        let action = self.tree.get(event, self.keys.action).and_then(|action| self.tree.text(action)).ok_or("no `action`")?;
+        let named = self.tree.get(event, self.keys.action);
+        let action = named.and_then(|action| self.tree.text(action)).ok_or("no `action`")?;
         match action {
             "alloc" | "free_completed" => {
                 let raw = self.raw(event, self.keys.addr)?;
-                if action == "alloc" { builder.alloc(&raw) } else { builder.free(&raw) }
+                if action == "alloc" { builder.alloc(&raw)? } else { builder.free(&raw)? }
             }
             "oom" => {
                 let raw = self.raw(event, self.keys.device_free)?;
@@ -298,8 +331,16 @@ impl Reader<'_> {
                 } else {
                     segments.unmap(Segment { end: now, ..range });
                 }
+                if !segments.are_possible() {
+                    return Err("segments of more than 2^47 bytes (128 TiB) together: no device has more".into());
+                }
             }
-            _ => {}
+            "free_requested" | "snapshot" | "user_defined" => {}
+            _ => {
+                let key = if let Some(Value::Text(number)) = named { Some(number) } else { None };
+                let key = key.filter(|_| self.unknown.len() < UNKNOWN || self.unknown.contains_key(&key));
+                *self.unknown.entry(key).or_default() += 1;
+            }
         }
         Ok(())
     }
@@ -320,6 +361,9 @@ impl Reader<'_> {
         let (builder, segments) = &mut builders[device];
         let is_piece = matches!(self.tree.get(segment, self.keys.is_expandable), Some(Value::Bool(true)));
         segments.list(Segment { is_piece, ..self.range(segment, self.keys.address, total, builder)? });
+        if !segments.are_possible() {
+            return Err("more than 2^47 bytes (128 TiB) together with the segments before it: no device has more".into());
+        }
         let blocks = self.tree.get(segment, self.keys.blocks).unwrap_or(Value::None);
         for (index, block) in self.tree.items(blocks).enumerate() {
             self.block(builder, block, &mut next, stream).map_err(|what| format!("block {index}: {what}"))?;
@@ -347,7 +391,7 @@ impl Reader<'_> {
         let requested = self.unsigned(of, key, "requested_size")?.filter(|&size| size > 0);
         let stack = self.stack(of)?;
         let name = self.name(block).unwrap_or_default();
-        builder.was_live(&Raw { address, size: requested.unwrap_or(size), stream, stack, name, time_ns: None });
+        builder.was_live(&Raw { address, size: requested.unwrap_or(size), stream, stack, name, time_ns: None })?;
         Ok(())
     }
 

@@ -1,6 +1,10 @@
 //! Logs of RMM's `logging_resource_adaptor`: a line of columns, and a line for each call.
 //!
-//! Columns come in any order. A log that rotated, or several in one file, have the columns again between the lines. `allocate failure` is a refused request.
+//! Columns come in any order. A log that rotated, or several in one file, have the columns again between the lines. `allocate failure` is a refused request. An
+//! allocation of no bytes, whose pointer is `(nil)`, is no block.
+//!
+//! A last line without a line end is a call if all of its fields are valid, unless its last field is the action, the pointer or the size: the rest of that may
+//! be missing. Of a stream, which RMM writes last, some digits may be missing too: the call is then on another stream.
 
 use std::num::NonZeroU64;
 
@@ -14,6 +18,13 @@ pub(crate) fn is_header(line: &str) -> bool {
     COLUMNS.iter().all(|column| columns.contains(column))
 }
 
+/// The fault of a line that has some of the columns.
+pub(crate) fn missing_columns(line: &str) -> Option<String> {
+    let columns: Vec<&str> = line.split(',').map(|column| unquoted(column.trim())).collect();
+    let (found, missing): (Vec<&str>, Vec<&str>) = COLUMNS.into_iter().partition(|column| columns.contains(column));
+    (found.len() > 1 && !missing.is_empty()).then(|| format!("the columns of a log of RMM without `{}`", missing.join("` and `")))
+}
+
 /// After a space, the reader of tables leaves quotes as they are.
 fn unquoted(field: &str) -> &str {
     field.trim_matches('"')
@@ -22,7 +33,7 @@ fn unquoted(field: &str) -> &str {
 /// Where the columns are.
 #[derive(Default)]
 struct Order {
-    count: usize,
+    names: Vec<String>,
     places: [usize; 4],
     time: Option<usize>,
 }
@@ -32,7 +43,14 @@ impl Order {
     fn of(row: &csv::StringRecord) -> Option<Self> {
         let place = |column: &str| row.iter().position(|name| unquoted(name) == column);
         let [action, pointer, size, stream] = COLUMNS.map(place);
-        Some(Self { count: row.len(), places: [action?, pointer?, size?, stream?], time: place("Time") })
+        let names = row.iter().map(|name| unquoted(name).to_owned()).collect();
+        Some(Self { names, places: [action?, pointer?, size?, stream?], time: place("Time") })
+    }
+
+    /// Whether the last field of a line may lack its end, and still be valid with another meaning.
+    fn ends_in_a_fact(&self) -> bool {
+        let [facts @ .., _] = self.places;
+        facts.iter().any(|place| place + 1 == self.names.len())
     }
 }
 
@@ -43,14 +61,30 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
     let mut clock = Clock::default();
     let mut row = csv::StringRecord::new();
     let fact = |error: csv::Error| ReadError::line(error.position().map_or(0, csv::Position::line), error.to_string());
+    let unended = (!text.ends_with('\n')).then(|| text.lines().count() as u64);
     while reader.read_record(&mut row).map_err(fact)? {
         let line = row.position().map_or(0, csv::Position::line);
+        let fault = |what: String| {
+            let remedy = if Some(line) == unended { "; no line end: the log is truncated, remove this line" } else { "" };
+            ReadError::line(line, what + remedy)
+        };
+        // Of spaces; the reader skips empty ones.
+        if row.len() == 1 && row.get(0) == Some("") {
+            continue;
+        }
         if let Some(columns) = Order::of(&row) {
             order = columns;
             continue;
         }
-        if row.len() != order.count {
-            return Err(ReadError::line(line, format!("{} fields, expected {}", row.len(), order.count)));
+        if let Some(missing) = order.names.get(row.len()) {
+            return Err(fault(format!("{} fields, expected {}: `{missing}` is missing", row.len(), order.names.len())));
+        }
+        if row.len() > order.names.len() {
+            return Err(fault(format!("{} fields, expected {}", row.len(), order.names.len())));
+        }
+        if Some(line) == unended && order.ends_in_a_fact() {
+            let last = order.names.last().map_or("", |name| name);
+            return Err(fault(format!("`{last}` may lack its last characters")));
         }
         let [action, pointer, size, stream] = order.places.map(|place| row.get(place).map_or("", unquoted));
         let number = |column: &str, text: &str| {
@@ -59,29 +93,35 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
                 None if text == "(nil)" => Some(0),
                 None => text.parse().ok(),
             };
-            number.ok_or_else(|| ReadError::line(line, format!("`{column}` is `{text}`, expected a number")))
+            number.ok_or_else(|| fault(format!("`{column}` is `{text}`, expected a number")))
         };
         let time_ns = order.time.and_then(|place| clock.read(time(unquoted(row.get(place)?))?));
-        let raw = |address| {
-            let (size, stream) = (number("Size", size)?, number("Stream", stream)?);
-            Ok::<_, ReadError>(Raw { address, size, stream, stack: StackId::default(), name: NameId::default(), time_ns })
+        let mut raw = |address| {
+            let (size, id) = (number("Size", size)?, number("Stream", stream)?);
+            // What is no block has no stream.
+            if size > 0 || address > 0 {
+                builder.stream_named(id, || stream.to_owned());
+            }
+            Ok::<_, ReadError>(Raw { address, size, stream: id, stack: StackId::default(), name: NameId::default(), time_ns })
         };
         match action {
-            "allocate" => builder.alloc(&raw(number("Pointer", pointer)?)?),
-            "free" | "deallocate" => builder.free(&raw(number("Pointer", pointer)?)?),
-            // It has no pointer.
-            "allocate failure" => builder.refused(&raw(0)?),
-            _ => {
-                let what = format!("`Action` is `{action}`, expected `allocate`, `allocate failure` or `free`");
-                return Err(ReadError::line(line, what));
+            "allocate" => {
+                let raw = raw(number("Pointer", pointer)?)?;
+                builder.alloc(&raw).map_err(fault)?;
             }
+            "free" | "deallocate" => {
+                let raw = raw(number("Pointer", pointer)?)?;
+                builder.free(&raw).map_err(fault)?;
+            }
+            // It has no pointer.
+            "allocate failure" => {
+                let raw = raw(0)?;
+                builder.refused(&raw);
+            }
+            _ => return Err(fault(format!("`Action` is `{action}`, expected `allocate`, `allocate failure` or `free`"))),
         }
     }
-    if !text.ends_with('\n') {
-        // A number may lack its last digits.
-        return Err(ReadError::line(text.lines().count(), "no line end: the log is truncated; remove this line"));
-    }
-    Ok(Recording { format: Format::Rmm, devices: vec![builder.finish()], stacks: Stacks::default() })
+    Ok(Recording { format: Format::Rmm, devices: vec![builder.finish()], stacks: Stacks::default(), left_out: Vec::new() })
 }
 
 /// `HH:MM:SS:micros`, `HH:MM:SS.fraction`, or seconds with or without a fraction; before it there may be a date, which is left out.

@@ -1,8 +1,8 @@
 //! [`Segment`]: memory from the driver, from its arrival until it is given back.
 //!
-//! PyTorch gives a segment back whole, but maps and unmaps an expandable one in pieces that need not be the same: an unmapped range may be a part of one piece, or
-//! run over several. Each piece is cut where an unmapped range begins or ends, and lives from the event that mapped it to the event that unmapped it. A range
-//! that is unmapped, or in the list at the end, without having been mapped was there before the recording.
+//! PyTorch gives a segment back whole, but maps and unmaps an expandable one in pieces that need not be the same: an unmapped range may be a part of one piece,
+//! or run over several. Each piece is cut where an unmapped range begins or ends, and lives from the event that mapped it to the event that unmapped it. A
+//! range that is unmapped, or in the list at the end, without having been mapped was there before the recording.
 
 use std::collections::BTreeMap;
 
@@ -108,6 +108,11 @@ impl Segments {
         let before = self.mapped.range(..range.address).next_back().filter(|(_, piece)| piece.end_address() > range.address);
         let within = self.mapped.range(range.address..range.end_address());
         before.into_iter().chain(within).map(|(_, piece)| *piece).collect()
+    }
+
+    /// Whether the bytes are those of a [possible](crate::LARGEST) device.
+    pub(crate) fn are_possible(&self) -> bool {
+        self.listed_bytes <= crate::LARGEST && self.added.unsigned_abs() <= crate::LARGEST.into()
     }
 
     /// Bytes before the first event, at most, and after the last.

@@ -56,10 +56,46 @@ impl<'a> Frame<'a> {
         if self.file.ends_with("??") || self.file.ends_with('/') { "" } else { self.file }
     }
 
-    /// Whether it is in C++ or in an installed package of Python.
+    /// Whether it is no line of the program itself: it is in C or C++ (PyTorch, the interpreter of Python), in an installed package or the standard library of
+    /// Python, in code that PyTorch generated, or in Rust's standard library or a crate from a registry.
     #[must_use]
     pub fn is_library(&self) -> bool {
-        self.file.contains("-packages/") || [".cpp", ".cc", ".h", ".hpp", ".cu", ".cuh"].iter().any(|ending| self.file.ends_with(ending))
+        self.is_native() || self.is_installed() || self.is_generated()
+    }
+
+    /// By its ending. Headers of C++'s standard library have none.
+    fn is_native(&self) -> bool {
+        let ending = self.file.rsplit_once('.').map_or("", |(_, ending)| ending);
+        const ENDINGS: [&str; 13] = ["c", "cc", "cpp", "cxx", "h", "hh", "hpp", "hxx", "inl", "cu", "cuh", "pyx", "S"];
+        ENDINGS.contains(&ending) || self.file.contains("/include/c++/")
+    }
+
+    /// By its folder: of packages, `lib/python3.11`, `python311.zip`, or `Lib` in a folder of Python on Windows.
+    fn is_installed(&self) -> bool {
+        let is_version =
+            |part: &str| part.strip_prefix("python").is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+        if self.file.starts_with("/rustc/") {
+            return true;
+        }
+        let mut folders = self.file.split(['/', '\\']).peekable();
+        while let Some(folder) = folders.next() {
+            let Some(&next) = folders.peek() else { break };
+            let is_windows = next == "Lib" && ["python", "anaconda", "miniconda"].iter().any(|name| begins(folder, name));
+            if folder.ends_with("-packages")
+                || matches!(folder, "lib" | "lib64" | "lib32") && is_version(next)
+                || is_version(folder) && folder.ends_with(".zip")
+                || is_windows
+                || folder.ends_with("cargo") && matches!(next, "registry" | "git")
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Modules that are frozen into the interpreter, and graphs and kernels of `torch.compile`.
+    fn is_generated(&self) -> bool {
+        self.file.starts_with("<frozen ") || self.file.starts_with("<eval_with_key>") || self.file.contains("/torchinductor_")
     }
 
     /// The frames of a call of ringmem, innermost first: those of its place and of its backtrace. Either may be empty.
@@ -97,6 +133,11 @@ impl fmt::Display for Frame<'_> {
     }
 }
 
+/// Whether a text begins with another, in letters of any case.
+fn begins(text: &str, start: &str) -> bool {
+    text.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
+}
+
 /// Of `FILE:LINE:COLUMN`.
 fn source_line(place: &str) -> (&str, u32) {
     let mut parts = place.rsplitn(3, ':');
@@ -123,13 +164,16 @@ impl Stacks {
     }
 
     /// The frame that tells most: the innermost with a line that [is in no library](Frame::is_library). Without one, PyTorch's backward pass made the
-    /// call: the step that it ran, whose line is not known. Else the first frame with a line.
+    /// call: the step that it ran, whose line is not known. Else the innermost frame with a line that is not in C or C++, else with any line.
     #[must_use]
     pub fn place(&self, stack: StackId) -> Option<Frame<'_>> {
         let has_line = |frame: &Frame<'_>| frame.line > 0 && !frame.file.is_empty();
         let is_step = |frame: &Frame<'_>| frame.function.contains("::autograd::") && frame.function.contains("::apply(");
         let find = |meets: &dyn Fn(&Frame<'_>) -> bool| self.frames(stack).find(meets);
-        find(&|frame| has_line(frame) && !frame.is_library()).or_else(|| find(&is_step)).or_else(|| find(&has_line))
+        find(&|frame| has_line(frame) && !frame.is_library())
+            .or_else(|| find(&is_step))
+            .or_else(|| find(&|frame| has_line(frame) && !frame.is_native()))
+            .or_else(|| find(&has_line))
     }
 
     /// The numbers of its frames. Stacks are numbered from 1; 0 is the empty one.

@@ -61,14 +61,29 @@ fn an_invalid_text_is_an_error_with_its_line() {
     let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
     for (text, fact) in [
         ("alloc 0 1 1\nalloc\n".to_owned(), "line 2: not `alloc BLOCK SIZE ALIGN [on STREAM]`"),
+        (String::new(), "the file is empty"),
+        ("\n \r\n".to_owned(), "the file has only blank lines"),
+        ("\u{feff}".to_owned(), "the file has only blank lines"),
+        ("alloc 5 1 1\nfree 5\nalloc 1 1 1\n".to_owned(), "line 3: block number 1 is not above those before it"),
+        (
+            "alloc 0 1 1\nfree 0\nalloc 1 140737488355329 1\n".to_owned(),
+            "line 3: a block of 140737488355329 bytes; no device has more than 2^47",
+        ),
+        (
+            "alloc 0 140737488355328 1\nfree 0\nalloc 1 140737488355328 1\nalloc 2 1 1\n".to_owned(),
+            "line 4: 140737488355329 bytes are live",
+        ),
+        ("\n\nnonsense\n".to_owned(), "line 3: no recording is recognised"),
         ("nonsense\n".to_owned(), "line 1: no recording is recognised: expected a snapshot of PyTorch, a log of RMM"),
         ("alloc 0 1 1\nnonsense\n".to_owned(), "line 2: not `alloc ..., refused ... or free ...`"),
         ("\u{1f}\u{8}".to_owned(), "line 1: no recording"),
-        (format!("{head}alloc,1,0,x,1,,,,,,\n"), "line 2: "),
+        (format!("{head}alloc,1,0,x,1,,,,,,\n"), "line 2: `bytes`: invalid digit"),
+        (format!("{head}alloc,1,0,1,1,,,,,,\nalloc,t,1,1,1,,,,,,\n"), "line 3: `time_ns`: invalid digit"),
+        (format!("{head}alloc,1,0,1152921504606846976,1,,,,,,\n"), "line 2: a block of 1152921504606846976 bytes"),
         (format!("{head}alloc,1,0,,1,,,,,,\n"), "line 2: no `bytes`"),
         (format!("{head}free,1,,,,,,,,,\n"), "line 2: no `block`"),
-        (format!("{head}freed,1,0,,,,,,,,\n"), "line 2: "),
-        (format!("{head}alloc,1,0,1,1,,"), "line 2: "),
+        (format!("{head}freed,1,0,,,,,,,,\n"), "line 2: unknown variant `freed`"),
+        (format!("{head}alloc,1,0,1,1,,"), "line 2: 7 fields, expected 11: `name` is missing"),
         (format!("{head}alloc,1,0,1,1,,,,,,"), "line 2: no line end"),
         ("{}".to_owned(), "not a snapshot of memory: no field `version`"),
         ("{\"version\":null}".to_owned(), "not a snapshot of memory: no field `version`"),
@@ -79,6 +94,7 @@ fn an_invalid_text_is_an_error_with_its_line() {
             trace(r#"{"kind":"alloc","block":1,"bytes":1},{"kind":"alloc","block":1,"bytes":1}"#),
             "trace \"t\", event 1: block 1 is live already",
         ),
+        (trace(r#"{"kind":"alloc","block":1,"bytes":1152921504606846976}"#), "trace \"t\", event 0: a block of 1152921504606846976 bytes"),
         (
             trace(r#"{"kind":"free","block":1,"time_ns":5},{"kind":"free","block":1,"time_ns":4}"#),
             "trace \"t\", event 1: its time is before",
@@ -95,8 +111,37 @@ fn an_invalid_text_is_an_error_with_its_line() {
     let error = refuses(format!("{head}\"a\nb\u{1b}[31m\",1,0,1,1,,,,,,\n"));
     assert!(error.contains("`a\\nb\\u{1b}[31m`"), "{error}");
     assert!(refuses(format!("{head}{},1,0,1,1,,,,,,\n", "long".repeat(1000))).len() < 350);
-    assert!(refuses(b"\x1f\x8b\x08\0".to_vec()).starts_with("byte 0: a file compressed by gzip"));
     assert!(refuses(b"alloc 0 1 1\n\xff\n".to_vec()).starts_with("line 2: not UTF-8"));
+}
+
+/// A program asks for absurd sizes by mistake, and is refused.
+#[test]
+fn refused_requests_have_any_size() {
+    let recording = read(format!("refused {} 1\nalloc 0 140737488355328 1\n", u64::MAX));
+    assert_eq!(events(&recording.devices[0]), [(Refused, 0, u64::MAX), (Alloc, 0, 1 << 47)]);
+}
+
+#[test]
+fn other_forms_of_files_are_named() {
+    for (bytes, name) in [
+        (&b"\x1f\x8b\x08\0"[..], "compressed by gzip: unpack"),
+        (b"PK\x03\x04", "compressed by zip"),
+        (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+        (b"\xfd7zXZ\0\0\x04", "compressed by xz"),
+        (b"BZh91AY&SY", "compressed by bzip2"),
+        (b"\x04\x22\x4d\x18", "compressed by lz4"),
+        (b"\xff\xfeT\0h\0", "text in UTF-16: convert it to UTF-8"),
+        (b"\xfe\xff\0T\0h", "text in UTF-16"),
+        (b"T\0h\0", "text in UTF-16"),
+        (b"\0T\0h", "text in UTF-16"),
+        (b"(dp0\nVsegments\np1\n(lp2\ns.", "a pickle of protocol 0 or 1, expected 2 to 5: write it again"),
+        (b"(lp0\n.", "a pickle of protocol 0 or 1"),
+        (b"}q\0(X\x08\0\0\0segmentsq\x01]q\x02u.", "a pickle of protocol 0 or 1"),
+        (b"]q\0.", "a pickle of protocol 0 or 1"),
+    ] {
+        let error = refuses(bytes);
+        assert!(error.starts_with("byte 0: ") && error.contains(name), "{error}");
+    }
 }
 
 #[test]

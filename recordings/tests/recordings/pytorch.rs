@@ -118,6 +118,10 @@ fn devices_and_streams_are_apart() {
     assert_eq!(numbers, [0, 2], "one has nothing");
     let streams: Vec<u32> = recording.devices[0].events.iter().map(|event| event.stream).collect();
     assert_eq!(streams, [0, 1, 0]);
+    let names: Vec<Vec<&str>> =
+        recording.devices.iter().map(|device| device.streams.iter().map(|stream| &*stream.name).collect()).collect();
+    assert_eq!(names, [vec!["0", "94000000000000"], vec!["-1"]]);
+    assert_eq!(recording.devices[1].stream_name(0).as_deref(), Some("-1"));
     let time = recording.devices[1].events[0].time_ns.map(u64::from);
     assert_eq!(time, Some(1_748_733_587_416_285_000));
 }
@@ -246,6 +250,81 @@ fn stacks_are_shared_and_the_place_is_the_program_s() {
     assert_eq!((place(stacks[4]), recording.stacks.frames(stacks[4]).count()), (None, 0));
 }
 
+/// With `stacks="all"`, frames of the interpreter and of C++ lie between those of Python.
+#[test]
+fn a_place_is_in_no_source_of_the_interpreter_or_the_standard_library() {
+    let frame = |name, file, line| dict([("name", Text(name)), ("filename", Text(file)), ("line", Int(line))]);
+    let libraries = [
+        "/usr/local/src/conda/python-3.10.18/Objects/descrobject.c",
+        "/usr/local/src/conda/python-3.11.5/Include/internal/pycore_ceval.h",
+        "/build/python3.10-abc/build-static/../Objects/call.c",
+        "../Python/bltinmodule.c",
+        "Objects/call.c",
+        "Modules/main.c",
+        "/opt/conda/conda-bld/pytorch_1699449181081/work/aten/src/ATen/native/TensorFactories.cpp",
+        "../sysdeps/nptl/libc_start_call_main.h",
+        "/usr/include/c++/11/functional",
+        "rmm/_lib/device_buffer.pyx",
+        "/usr/lib/python3.10/contextlib.py",
+        "/usr/lib64/python3.9/threading.py",
+        "/root/.pyenv/versions/3.11.4/lib/python3.11/threading.py",
+        "/usr/lib/python310.zip/threading.py",
+        "C:\\Users\\u\\AppData\\Local\\Programs\\Python\\Python311\\Lib\\threading.py",
+        "C:\\venv\\Lib\\site-packages\\torch\\nn\\modules\\module.py",
+        "/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
+        "<frozen importlib._bootstrap>",
+        "<frozen runpy>",
+        "<eval_with_key>.12",
+        "/tmp/torchinductor_u/ab/cabc.py",
+        "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/rt.rs",
+        "/usr/local/cargo/registry/src/index.crates.io-1949cf8c6b5b557f/ringmem-0.1.0/src/pool/mod.rs",
+    ];
+    for file in libraries {
+        let of = |own: &'static str| List(vec![frame("unwind", "??", 0), frame("call", file, 33), frame("run", own, 7)]);
+        for own in
+            ["/home/u/train.py", "lib/python/train.py", "/home/u/python3.11/train.py", "<string>", "<ipython-input-3-abc>", "src/main.rs"]
+        {
+            let trace = vec![changed(event("alloc", 512, 512), vec![("frames", of(own))])];
+            let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
+            let place = recording.stacks.place(recording.devices[0].events[0].stack).expect("a place");
+            assert_eq!((place.file, place.line), (own, 7), "{file}");
+        }
+    }
+    // Without a line of the program, one of Python tells more than one of C.
+    let frames = List(vec![frame("call", "Objects/call.c", 3), frame("get", "/usr/lib/python3.10/queue.py", 9)]);
+    let trace = vec![changed(event("alloc", 512, 512), vec![("frames", frames)])];
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
+    let place = recording.stacks.place(recording.devices[0].events[0].stack).map(|frame| frame.to_string());
+    assert_eq!(place.as_deref(), Some("get in /usr/lib/python3.10/queue.py:9"));
+}
+
+#[test]
+fn parts_that_are_not_read_are_counted() {
+    let host = || event("alloc", 4096, 512);
+    let trace = vec![
+        event("frobnicate", 1, 2),
+        event("snapshot", 0, 0),
+        event("free_requested", 1, 2),
+        event("frobnicate", 1, 2),
+        dict([("action", Text(""))]),
+    ];
+    let more =
+        vec![("host_traces", List(vec![List(vec![host(), host(), host()]), List(vec![host()])])), ("host_segments", List(vec![dict([])]))];
+    let recording = read(Pickler::pickle(4, &changed(snapshot(vec![], vec![trace]), more)));
+    let mut left_out: Vec<(&str, u64)> = recording.left_out.iter().map(|part| (part.kind.as_str(), part.count)).collect();
+    left_out.sort_unstable();
+    assert_eq!(left_out, [("", 1), ("frobnicate", 2), ("host_segments", 1), ("host_traces", 4)]);
+    assert!(recording.devices.is_empty());
+    const KINDS: [&str; 20] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
+    let trace = KINDS.iter().chain(&KINDS).map(|&kind| event(kind, 0, 0)).collect();
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
+    let last = recording.left_out.last().expect("some");
+    assert_eq!((recording.left_out.len(), last.kind.as_str(), last.count), (17, "other kinds", 8));
+    // A list of itself.
+    let bomb = [&b"\x80\x04}(\x8c\x08segments]\x8c\x0bhost_traces]\x94("[..], &b"h\0".repeat(1000), b"eu."].concat();
+    assert!(read(bomb).left_out.iter().all(|part| part.count < 1000));
+}
+
 #[test]
 fn lists_longer_than_a_batch_have_all_their_items() {
     let trace: Vec<Data> = (0..2500).map(|at| event("alloc", 1000 + at, at + 1)).collect();
@@ -257,7 +336,8 @@ fn lists_longer_than_a_batch_have_all_their_items() {
 #[test]
 fn numbers_of_all_lengths_are_read() {
     let numbers: Vec<i128> = (0..63).map(|shift| 1 << shift).chain([255, 65_535, (1 << 31) - 1, (1 << 63) - 1]).collect();
-    let trace = numbers.iter().zip(1000..).map(|(&number, address)| event("alloc", address, number)).collect();
+    // Refused requests have any size.
+    let trace = numbers.iter().map(|&number| event("oom", 0, number)).collect();
     let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
     let sizes: Vec<i128> = recording.devices[0].events.iter().map(|event| event.size.into()).collect();
     assert_eq!(sizes, numbers);
@@ -275,10 +355,13 @@ fn nothing_is_imported_or_called() {
         (b"(No", "OBJ"),
         (b"NN\x81", "NEWOBJ"),
         (b"NNN\x92", "NEWOBJ_EX"),
-        (b"\x82\x01", "EXT"),
+        (b"\x82\x01", "EXT1"),
+        (b"\x83\x01\0", "EXT2"),
+        (b"\x84\x01\0\0\0", "EXT4"),
         (b"Pid\n", "PERSID"),
         (b"NQ", "BINPERSID"),
         (b"\x97", "NEXT_BUFFER"),
+        (b"\x98", "READONLY_BUFFER"),
         (b"I1\n", "text protocols"),
         (b"\xff", "0xff is none of protocols"),
     ] {
@@ -347,6 +430,27 @@ fn other_data_is_no_snapshot() {
         (snapshot(vec![], vec![vec![dict([("size", Int(1))])]]), "device 0, event 0: no `action`"),
         (snapshot(vec![], vec![vec![event("alloc", 1, -5)]]), "device 0, event 0: `size` is -5, expected an unsigned number"),
         (snapshot(vec![], vec![vec![event("alloc", 1, 1 << 70)]]), "`size` is an integer beyond 9223372036854775807"),
+        (
+            snapshot(vec![], vec![vec![event("alloc", 1, 1 << 60)]]),
+            "device 0, event 0: a block of 1152921504606846976 bytes; no device has",
+        ),
+        (
+            snapshot(vec![], vec![(1..4).map(|address| event("alloc", address, 1 << 46)).collect()]),
+            "device 0, event 2: 211106232532992 bytes are live with this block; no device has more than 2^47 (128 TiB)",
+        ),
+        (
+            snapshot(vec![segment(0, 4096, 1 << 40, vec![block(Some(4096), 1 << 50, None, "active_allocated")])], vec![]),
+            "segment 0: block 0: a block of 1125899906842624 bytes",
+        ),
+        (snapshot(vec![segment(0, 4096, 1 << 60, vec![])], vec![]), "segment 0: a block of 1152921504606846976 bytes"),
+        (
+            snapshot((1..4).map(|number| segment(0, number << 47, 1 << 46, vec![])).collect(), vec![]),
+            "segment 2: more than 2^47 bytes (128 TiB) together with the segments before it",
+        ),
+        (
+            snapshot(vec![], vec![(1..4).map(|number| event("segment_alloc", number << 47, 1 << 46)).collect()]),
+            "device 0, event 2: segments of more than 2^47 bytes",
+        ),
         (snapshot(vec![segment(2000, 0, 0, vec![])], vec![]), "segment 0: `device` is 2000, expected at most 1023"),
         (snapshot(vec![], vec![vec![]; 1025]), "more than 1024 devices"),
         (snapshot(vec![], vec![vec![dict([("action", Text("alloc")), ("addr", Int(1))])]]), "device 0, event 0: no `size`"),
@@ -390,6 +494,7 @@ fn a_block_that_was_freed_before_is_not_live_before() {
         event("free_completed", 2, 100),
         event("free_completed", 2, 100),
         event("alloc", 3, 0),
+        event("free_completed", 3, 0),
     ];
     let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![trace])));
     let device = &recording.devices[0];

@@ -65,15 +65,66 @@ fn columns_have_any_order() {
 #[test]
 fn an_invalid_line_is_an_error_with_its_number() {
     for (line, fact) in [
-        ("1,10:00:00:000100,allocate,0x7f00,1000", "line 2: 5 fields, expected 6"),
+        ("1,10:00:00:000100,allocate,0x7f00,1000\n", "line 2: 5 fields, expected 6: `Stream` is missing"),
+        (
+            "1,10:00:00:000100,allocate,0x7f00,1000",
+            "line 2: 5 fields, expected 6: `Stream` is missing; no line end: the log is truncated, remove",
+        ),
+        ("1,t,allocate,0x7f00,1000,0,0\n", "line 2: 7 fields, expected 6"),
         ("1,t,allocate,0x7f00,much,0x0\n", "line 2: `Size` is `much`, expected a number"),
         ("1,t,allocate,pointer,1,0x0\n", "line 2: `Pointer` is `pointer`, expected a number"),
         ("1,t,allocate,0x1,-1,0x0\n", "line 2: `Size` is `-1`"),
         ("1,t,allocate,0x1,18446744073709551616,0x0\n", "line 2: `Size` is `18446744073709551616`"),
         ("1,t,reallocate,0x1,1,0x0\n", "line 2: `Action` is `reallocate`"),
-        ("1,t,allocate,0x1,1,0x0", "line 2: no line end: the log is truncated"),
+        ("1,t,allocate,0x1,1,0x", "line 2: `Stream` is `0x`, expected a number; no line end: the log is truncated"),
+        ("1,t,allocate,0x1,140737488355329,0\n", "line 2: a block of 140737488355329 bytes; no device has more than 2^47 (128 TiB)"),
+        ("1,t,free,0x1,18446744073709551615,0\n", "line 2: a block of 18446744073709551615 bytes"),
+        (
+            "1,t,allocate,0x1,140737488355328,0\n1,t,free,0x1,0,0\n1,t,allocate,0x1,140737488355328,0\n1,t,allocate,0x2,1,0\n",
+            "line 5: 140737488355329 bytes are live with this block",
+        ),
     ] {
         let error = refuses(format!("{HEADER}{line}"));
         assert!(error.starts_with(fact), "{error}");
     }
+    let error = refuses("Thread,Action,Pointer,Stream\n1,allocate,0x1,0\n");
+    assert_eq!(error, "line 1: the columns of a log of RMM without `Size`");
+    assert_eq!(refuses("\n\nThread,Action,Size\n"), "line 3: the columns of a log of RMM without `Pointer` and `Stream`");
+    let error = refuses("Action,Stream,Pointer,Size\nallocate,0,0x1,4096");
+    assert!(error.starts_with("line 2: `Size` may lack its last characters; no line end"), "{error}");
+}
+
+#[test]
+fn a_last_line_without_its_end_is_a_call_if_its_fields_are_valid() {
+    let recording = read(format!("{HEADER}1,t,allocate,0x1,100,0x0\n1,t,free,0x1,100,0x0"));
+    assert_eq!(events(&recording.devices[0]), [(Alloc, 0, 100), (Free, 0, 100)]);
+    assert!(read(HEADER.trim_end()).devices[0].events.is_empty());
+}
+
+#[test]
+fn blank_lines_before_the_columns_are_skipped() {
+    let recording = read(format!("\n  \n{HEADER}1,t,allocate,0x1,100,0\n \n1,t,free,0x1,100,0\n"));
+    assert_eq!((recording.format, events(&recording.devices[0])), (Format::Rmm, vec![(Alloc, 0, 100), (Free, 0, 100)]));
+}
+
+/// RMM logs a null pointer for each; some of its resources return another pointer.
+#[test]
+fn allocations_of_no_bytes_are_no_blocks_and_their_frees_are_known() {
+    let pairs =
+        ["(nil)", "0x0", "0x70"].map(|pointer| format!("1,t,allocate,{pointer},0,0\n1,t,free,{pointer},0,0\n1,t,free,{pointer},0,0\n"));
+    let recording = read(format!("{HEADER}1,t,free,(nil),0,0\n1,t,free,(nil),64,0\n{}1,t,free,0x90,0,0\n", pairs.concat()));
+    let device = &recording.devices[0];
+    assert_eq!((events(device), device.before, device.unknown_frees), (vec![], 0, 1), "only the last is of an unknown block");
+    assert!(read(format!("{HEADER}1,t,allocate,(nil),0,7\n1,t,free,(nil),0,7\n")).devices[0].streams.is_empty());
+}
+
+#[test]
+fn streams_keep_their_recorded_names() {
+    let recording =
+        read(format!("{HEADER}1,t,allocate,0x1,8,0x7F2a\n1,t,allocate,0x2,8,0\n1,t,allocate,0x3,8,0x7f2a\n1,t,allocate,0x4,8,7\n"));
+    let device = &recording.devices[0];
+    let names: Vec<_> = device.events.iter().map(|event| device.stream_name(event.stream)).collect();
+    assert_eq!(names.iter().map(|name| name.as_deref()).collect::<Vec<_>>(), ["0x7F2a", "0", "0x7F2a", "7"].map(Some));
+    let ids: Vec<u64> = device.streams.iter().map(|stream| stream.id).collect();
+    assert_eq!(ids, [0x7f2a, 0, 7]);
 }
