@@ -14,14 +14,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringmem::backend::Backend as _;
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
 use ringmem::pool::{Classes, Pool, Statistics};
 use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
-use ringmem_recordings::{self as recordings, Format, Recording};
+use ringmem_recordings::{self as recordings, NameId, Recording};
 
-use super::recorded::{contents, of_file, parse};
+use super::recorded::{contents, no_allocations, of_file, parse};
 use crate::progress::Bar;
 use crate::{Failure, Outcome as Done, absurd, chain, opened, output, size};
 
@@ -42,7 +43,8 @@ pub(crate) struct Arguments {
     /// Memory of the device; without it, as much as each policy needs
     #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
     limit: Option<u64>,
-    /// Find the least memory of a device with which each policy refuses nothing; repeats the replay some ten times
+    /// Find for each policy, by bisection, a limit with which it refuses nothing. A smaller limit may suffice too, and a larger one may not, because allocators
+    /// round. Repeats the replay ten to thirty times for each policy
     #[arg(long, conflicts_with = "limit")]
     least: bool,
     /// Only this device of the file
@@ -63,7 +65,7 @@ pub(crate) struct Arguments {
     /// Write a snapshot of the replay for `ringmem view`
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// Write the events of the replay as comma-separated values
+    /// Write the calls to the replaying pool as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Where the memory is
@@ -90,9 +92,19 @@ enum Backend {
     Host,
 }
 
-/// Without a limit: more than any policy needs for so many bytes in all.
-fn enough(requested: u64) -> u64 {
-    requested.saturating_mul(2).saturating_add(1 << 30).min(1 << 40)
+/// The memory of a simulated device at most.
+const DEVICE: u64 = 1 << 40;
+/// Addresses that the pool reserves for each byte of its limit, and at most.
+const ADDRESSES: (u64, u64) = (16, 1 << 40);
+
+/// The memory of the simulated device. Without a limit: more than any policy needs for so many bytes in all.
+///
+/// It is not in proportion to the peak: with less than 64 pages of 2 MiB the pool has one zone of addresses instead of two, so the figures of recordings with
+/// a low peak would change.
+fn device_bytes(trace: &Trace, limit: Option<u64>) -> u64 {
+    let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
+    let enough = |requested: u64| requested.saturating_mul(2).saturating_add(1 << 30).min(DEVICE);
+    limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)))
 }
 
 /// Most events. Each takes some hundred bytes during a replay.
@@ -136,12 +148,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     {
         return Err(Failure::Usage(format!("{option} is of one device: --device, one of {}", numbers.join(", "))));
     }
-    if recording.devices.is_empty() {
-        let remedy = match recording.format {
-            Format::PyTorch => "see `torch.cuda.memory._record_memory_history`",
-            _ => "`Snapshot::calls` adds those of a `Logged` memory",
-        };
-        return Err(of_file(&arguments.file, &format_args!("no allocations were recorded: {remedy}")));
+    if recording.devices.iter().all(|device| device.events.is_empty()) {
+        return Err(of_file(&arguments.file, &no_allocations(&recording)));
     }
     for device in &recording.devices {
         one(arguments, &recording, device, out)?;
@@ -160,6 +168,15 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     for event in trace.events() {
         expected.count(event, if matches!(event, Event::Free { .. }) { Outcome::Freed } else { Outcome::Allocated });
     }
+    if arguments.limit.is_none() && expected.peak > DEVICE {
+        let Tally { peak, peak_after, .. } = expected;
+        let fact = format_args!(
+            "event {peak_after}: {} are live, and a simulated device has at most {}; with --limit, the rest is refused",
+            size::show(peak),
+            size::show(DEVICE)
+        );
+        return Err(of_file(&arguments.file, &fact));
+    }
 
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
@@ -168,7 +185,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
         drop(rig);
         bar.say("counted pass");
-        seen = observe(arguments, &trace, tally.peak_after, &bar)?;
+        seen = observe(arguments, recording, device, &trace, tally.peak_after, &bar)?;
     } else if let [_] = recording.devices[..] {
         // The program ends soon: to free each mapped block first would take it half as long as the replay. Of many devices, the addresses would not suffice.
         core::mem::forget(rig);
@@ -201,11 +218,15 @@ struct Rig {
 
 impl Rig {
     fn new(arguments: &Arguments, trace: &Trace, slab: Option<u64>, limit: Option<u64>) -> Result<Self, Failure> {
-        let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
-        let memory = limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)));
+        let memory = device_bytes(trace, limit);
         // The memory is never read: a pool of any size is replayed without any.
         let builder: Builder = HostBackend::builder().device_memory(memory).poison(false);
-        let backend = builder.build().map_err(|error| absurd("--limit", error))?;
+        let backend = builder.build().map_err(|error| arguments.no_addresses(error))?;
+        // Without addresses the pool would take slabs in silence, and have other figures.
+        if cfg!(target_os = "linux") && !arguments.no_pool && slab.is_none() {
+            let (each, most) = ADDRESSES;
+            backend.reserve(0, memory.saturating_mul(each).min(most)).map_err(|error| arguments.no_addresses(error))?;
+        }
         let pool = Pool::builder(Device::new(&backend, 0));
         let pool = if arguments.no_pool {
             pool.enabled(false).limit(u64::MAX)
@@ -217,6 +238,20 @@ impl Rig {
         let pool = pool.build().map_err(|error| absurd("--slab", error))?;
         let streams = (0..trace.streams()).map(|_| Stream::new(&backend, 0)).collect::<Result<_, _>>()?;
         Ok(Self { streams, pool, backend })
+    }
+}
+
+impl Arguments {
+    /// The failure of a simulated device, whose size is an option's only if that is given.
+    fn no_addresses(&self, error: ringmem::Error) -> Failure {
+        let option = if self.limit.is_some() { "--limit: " } else { "" };
+        match error {
+            ringmem::Error::Map { bytes, source } => Failure::Fact(format!(
+                "{option}cannot reserve {bytes} bytes of addresses for the simulated device: {source}; raise the limit of address space (`ulimit -v`), \
+                 or try --no-pool or a lower --limit"
+            )),
+            error => absurd("--limit", error),
+        }
     }
 }
 
@@ -320,12 +355,25 @@ fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Tally,
     Ok((tally, seen, elapsed))
 }
 
-fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
+fn observe(
+    arguments: &Arguments,
+    recording: &Recording,
+    device: &recordings::Device,
+    trace: &Trace,
+    peak_after: u64,
+    bar: &Bar,
+) -> Result<Seen, Failure> {
     let rig = Rig::new(arguments, trace, arguments.slab, arguments.limit)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
     let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);
-    let after = |_| {
+    // The index of each call's event.
+    let mut of_calls = Vec::new();
+    let after = |outcome| {
+        if log.is_some() {
+            let event = trace.events().get(events as usize);
+            of_calls.extend(std::iter::repeat_n(events as usize, event.map_or(0, |event| calls_of(event, &outcome))));
+        }
         events += 1;
         bar.set(events);
         seen.read(&rig, events, peak_after, last);
@@ -338,7 +386,7 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> 
         }
         if events == last {
             let mut calls = log.calls();
-            calls.iter_mut().for_each(|call| call.caller = None);
+            describe(&mut calls, &of_calls, recording, device);
             seen.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
             seen.calls = calls;
         }
@@ -348,4 +396,29 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> 
         None => trace.replay_with(&rig.pool, &rig.streams, after)?,
     }
     Ok(seen)
+}
+
+/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it.
+const fn calls_of(event: &Event, outcome: &Outcome) -> usize {
+    match (event, outcome) {
+        (_, Outcome::NotLive) => 0,
+        (Event::Refused { .. }, Outcome::Allocated | Outcome::FreeFailed(_)) => 2,
+        _ => 1,
+    }
+}
+
+/// Gives each call the name, and of another library's recording the stream, of the event at its index in `of_calls`. The replay's own line is no line of the
+/// recorded program, whose lines cannot be those of a call.
+fn describe(calls: &mut [Call], of_calls: &[usize], recording: &Recording, device: &recordings::Device) {
+    let mut names: HashMap<NameId, Option<Arc<str>>> = HashMap::new();
+    for (call, &index) in calls.iter_mut().zip(of_calls) {
+        call.caller = None;
+        let (Some(event), Event::Alloc { on, .. } | Event::Refused { on, .. }) = (device.events.get(index), &mut call.event) else {
+            continue;
+        };
+        call.name = names.entry(event.name).or_insert_with(|| recording.stacks.name(event.name).map(Arc::from)).clone();
+        if on.is_none() && event.stream != recordings::NO_STREAM {
+            *on = Some(event.stream);
+        }
+    }
 }

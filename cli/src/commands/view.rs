@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::recorded::{contents, of_file};
-use crate::{Failure, Outcome, counted, opened, output, shown, size};
+use super::recorded::{contents, left_out, of_file};
+use crate::{Failure, Outcome, counted, opened, output, plain, shown, size};
 use document::Document;
 
 pub(super) const EXAMPLES: &str = "\
@@ -83,5 +83,6 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     // Events, or the lack of them, and the other parts that there are.
     let parts: Vec<String> =
         parts.into_iter().filter(|&(count, what)| count > 0 || what == "event").map(|(count, what)| counted(count, what)).collect();
-    writeln!(out, "{}: {}; {}", shown(path), parts.join(", "), size::show(bytes.len() as u64)).map_err(Failure::Print)
+    let left_out = left_out(&document.left_out).map_or_else(String::new, |parts| format!("; left out: {}", plain(&parts)));
+    writeln!(out, "{}: {}; {}{left_out}", shown(path), parts.join(", "), size::show(bytes.len() as u64)).map_err(Failure::Print)
 }

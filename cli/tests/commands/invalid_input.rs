@@ -324,7 +324,7 @@ fn the_system_error_and_the_option_are_printed() {
     let trace = file(b"alloc 0 4096 256\n");
     let mut shell = Command::new("bash");
     shell.args(["-c", "ulimit -v 4000000; exec \"$0\" replay \"$1\" --limit 512GiB", env!("CARGO_BIN_EXE_ringmem")]).arg(trace.path());
-    finish(shell).refuses(1, &["--limit: cannot map 5497", " bytes: ", "os error 12"]);
+    finish(shell).refuses(1, &["--limit: cannot reserve 5497", " bytes of addresses", "os error 12"]);
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn control_characters_in_names_are_escaped() {
         assert!(ran.code == 0 && ran.out.contains("\\u{1b}[31mred") && !ran.out.contains('\u{1b}'), "{ran:?}");
         assert!(ran.out.contains("in 1 chunk of"), "{ran:?}");
     }
-    fs::write(&path, "").expect("room for it");
+    fs::write(&path, "alloc 0 1 1\n").expect("room for it");
     let ran = call(&IMAGE, ["replay", text(&path)]);
     assert!(ran.code == 0 && !ran.out.contains('\u{1b}'), "{ran:?}");
 }

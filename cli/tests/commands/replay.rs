@@ -6,7 +6,7 @@ use ringmem::memory::{Buffer, Device, Logged, Trace};
 use ringmem::stream::Stream;
 use ringmem_kernels::IMAGE;
 use ringmem_kernels::histogram::splitmix64;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bytes::{file, text};
 use crate::program::{Ran, call, execute};
@@ -144,10 +144,23 @@ fn failed_allocations_are_counted_and_the_first_is_named() {
 }
 
 #[test]
-fn sizes_that_exceed_64_bits_together_are_refused_and_the_rest_is_counted() {
-    let object = replay("alloc 0 18446744073709551615 256\nalloc 1 1 256\nalloc 2 4096 256\nfree 0\n", &[]);
+fn impossible_sizes_are_errors_and_refused_ones_are_counted() {
+    for (trace, fact) in [
+        (
+            "alloc 0 1 256\nalloc 1 18446744073709551615 256\n",
+            "line 2: a block of 18446744073709551615 bytes; no device has more than 2^47 (128 TiB)",
+        ),
+        ("alloc 0 140737488355328 256\nalloc 1 1 256\n", "line 2: 140737488355329 bytes are live with this block"),
+        ("alloc 0 1099511627776 256\nalloc 1 1 256\n", " TiB are live, and a simulated device has at most 1 TiB; with --limit"),
+    ] {
+        call(&IMAGE, ["replay", text(file(trace.as_bytes()).path())]).refuses(1, &[fact]);
+    }
+    let refused = "alloc 0 4096 256\nrefused 18446744073709551615 256\nalloc 1 1 256\n";
+    let object = replay(refused, &[]);
     assert_eq!((number(&object, "refused"), number(&object, "allocations"), number(&object, "requested_peak")), (1, 2, 4097));
-    assert_eq!(number(&object, "held_at_peak"), 4352);
+    let ran = call(&IMAGE, ["replay", text(file(refused.as_bytes()).path())]);
+    assert!(ran.out.contains(", no limit on a device of 1 TiB\n"), "{ran:?}");
+    assert_eq!(number(&replay("alloc 0 1099511627776 256\nalloc 1 1 256\n", &["--limit", "1GiB"]), "refused"), 1);
 }
 
 #[test]
@@ -201,12 +214,27 @@ fn the_text_output_has_the_figures_of_the_object() {
 }
 
 #[test]
-fn an_empty_trace_is_valid() {
-    let object = replay("", &[]);
-    let figures = ["events", "allocations", "hits", "driver_allocations", "requested_peak"].map(|name| number(&object, name));
-    assert_eq!((figures, object["hit_rate"].as_f64()), ([0; 5], Some(0.0)));
-    let file = file(b"");
-    assert_eq!(call(&IMAGE, ["replay", text(file.path())]).code, 0);
+fn a_recording_without_allocations_is_an_error_of_replay_and_view() {
+    let none = "no allocations were recorded: ";
+    for (content, fact) in [
+        (&b""[..], "the file is empty"),
+        (b"\n\n", "the file has only blank lines"),
+        (b"Thread,Time,Action,Pointer,Size,Stream\n", none),
+        (b"Thread,Time,Action,Pointer,Size,Stream\n1,t,allocate,(nil),0,0\n1,t,free,(nil),0,0\n", none),
+        (b"kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n", none),
+        (b"\x80\x04].", "see `torch.cuda.memory._record_memory_history`"),
+    ] {
+        let file = file(content);
+        for command in ["replay", "view"] {
+            let ran = call(&IMAGE, [command, text(file.path())]);
+            ran.refuses(1, &[fact, text(file.path())]);
+            assert_eq!(ran.out, "");
+        }
+    }
+    // A snapshot may have pools alone: those are no events.
+    for snapshot in [r#"{"version":1}"#, r#"{"version":1,"traces":[{"name":"t","events":[]}]}"#] {
+        call(&IMAGE, ["replay", text(file(snapshot.as_bytes()).path())]).refuses(1, &[none, "`Logged`"]);
+    }
 }
 
 #[test]
@@ -253,7 +281,7 @@ fn an_invalid_trace_is_an_error_with_its_line() {
         (&b"alloc 0 4096 256\nalloc one 1 1\n"[..], &["line 2: not `alloc BLOCK SIZE ALIGN [on STREAM]`"][..]),
         (b"alloc 0 4096 256\n\nfree 0\n", &["line 2: not `alloc ..., refused ... or free ...`"]),
         (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3: no line end: the trace is truncated"]),
-        (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: duplicate block number 0"]),
+        (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: block number 0 is not above those before it"]),
         (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3: not UTF-8"]),
         (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1: no recording is recognised"]),
         (b"alloc 0 4096 256 on 256\n", &["257 streams", "256"]),
@@ -367,24 +395,33 @@ fn the_least_limit_suffices_and_little_less_does_not() {
     let object = replay(PROGRAM, &["--least"]);
     let least = |name: &str| number(policy(&object, name), "least_limit");
     // At its limit it frees the segment of 20 MiB: 18 and 22 are left.
-    assert!((40 << 20..41 << 20).contains(&least("PyTorch's allocator")), "{object}");
-    assert_eq!(least("no pool"), 39 << 20);
+    assert_eq!((least("PyTorch's allocator"), least("no pool")), (40 << 20, 39 << 20), "{object}");
+    assert_eq!(number(&object, "least_limit_step"), 512);
     for (trace, live) in [(PROGRAM.to_owned(), 39 << 20), (recorded(), number(&replay(&recorded(), &[]), "wanted_peak"))] {
         let object = replay(&trace, &["--least"]);
         for row in object["policies"].as_array().expect("policies") {
             let (name, least) = (row["policy"].as_str().expect("a name"), number(row, "least_limit"));
             let refused = |limit: u64| number(policy(&replay(&trace, &["--limit", &limit.to_string()]), name), "refused");
             assert_eq!(refused(least), 0, "{name}");
-            assert_ne!(refused((least - (1 << 20)).max(live - 1)), 0, "{name}");
+            assert_ne!(refused((least - 512).max(live - 1)), 0, "{name}");
         }
     }
     let file = file(PROGRAM.as_bytes());
     let ran = call(&IMAGE, ["replay", text(file.path()), "--least"]);
-    let rows: Vec<&str> = ran.out.lines().filter(|line| line.contains("least limit") || line.starts_with("  no pool")).collect();
+    let rows: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("least limit") || line.starts_with("  no pool")).collect();
     assert!(matches!(rows[..], [title, row] if title.ends_with("least limit") && row.ends_with("39 MiB")), "{ran:?}");
-    let none = replay("", &["--least"]);
-    assert_eq!(number(policy(&none, "ringmem's pool"), "least_limit"), 0);
-    assert!(policy(&replay(PROGRAM, &[]), "no pool")["least_limit"].is_null());
+    assert!(
+        ran.out.contains("refuses nothing; from a bisection to within 512 bytes. A smaller limit may suffice too, a larger one may not\n"),
+        "{ran:?}"
+    );
+    let without = replay(PROGRAM, &[]);
+    assert!(policy(&without, "no pool")["least_limit"].is_null() && without["least_limit_step"].is_null());
+    // Far below the first piece that the pool maps without a limit.
+    let small = replay("alloc 0 9000 256\nalloc 1 5000 256\nfree 0\nfree 1\n", &["--least"]);
+    for row in small["policies"].as_array().expect("policies") {
+        let least = number(row, "least_limit");
+        assert!(!row["policy"].as_str().is_some_and(|name| name.starts_with("ringmem's")) || least < 32 << 10, "{row}");
+    }
 }
 
 #[test]
@@ -423,9 +460,6 @@ fn devices_are_replayed_one_after_another() {
     let to = directory.path().join("to");
     call(&IMAGE, ["replay", text(&path), "--csv", text(&to)]).refuses(2, &["--csv", "--device", "one of 0, 1"]);
     assert_eq!(call(&IMAGE, ["replay", text(&path), "--csv", text(&to), "--device", "0"]).code, 0);
-    let nothing = directory.path().join("nothing.pickle");
-    std::fs::write(&nothing, b"\x80\x04].").expect("room for it");
-    call(&IMAGE, ["replay", text(&nothing)]).refuses(1, &["no allocations were recorded"]);
 }
 
 #[test]
@@ -433,6 +467,12 @@ fn a_refused_request_is_tried_and_given_back() {
     let trace = "alloc 0 3145728 256\nrefused 22020096 256\nalloc 1 22020096 256\n";
     let ran = call(&IMAGE, ["replay", text(file(trace.as_bytes()).path())]);
     assert!(ran.out.contains("  out of memory  event 2: 21 MiB were refused\n"), "{ran:?}");
+    let object = replay(&format!("{trace}refused 1 256\n"), &[]);
+    let recorded = &object["out_of_memory"];
+    assert_eq!((number(recorded, "count"), number(&recorded["first"], "event"), number(&recorded["first"], "bytes")), (2, 2, 21 << 20));
+    let two = call(&IMAGE, ["replay", text(file(format!("{trace}refused 1 256\n").as_bytes()).path())]);
+    assert!(two.out.contains("  out of memory  event 2: 21 MiB were refused; 1 more\n"), "{two:?}");
+    assert_eq!(number(&replay("alloc 0 1 1\n", &[])["out_of_memory"], "count"), 0);
     assert!(ran.out.contains("  24 MiB wanted at most"), "{ran:?}");
     let object = replay(trace, &[]);
     assert_eq!(number(policy(&object, "PyTorch's allocator"), "reserved_peak"), (20 + 22) << 20);
@@ -464,4 +504,91 @@ fn repairs_of_a_recording_are_reported() {
     let object = call(&IMAGE, ["replay", text(file.path()), "--json"]).json();
     let figures = ["live_before", "missing_frees", "unknown_frees", "streams", "wanted_peak"].map(|name| number(&object, name));
     assert_eq!(figures, [1, 1, 1, 2, 250]);
+}
+
+#[test]
+fn events_of_unknown_kinds_and_memory_of_the_host_are_counted() {
+    // {"segments": [], "device_traces": [[two of an unknown kind, and perhaps an allocation]], "host_traces": [[None, None]]}
+    let event = |action: &str| {
+        [&b"}(\x8c\x06action\x8c"[..], &[action.len() as u8], action.as_bytes(), b"\x8c\x04addrK\x01\x8c\x04sizeK\x64u"].concat()
+    };
+    let recording = |events: &[Vec<u8>]| {
+        let head = &b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces](]("[..];
+        [head, &events.concat(), b"ee\x8c\x0bhost_traces](](NNeeu."].concat()
+    };
+    let unknown = || event("frob\u{1b}");
+    let none = file(&recording(&[unknown(), unknown()]));
+    for command in ["replay", "view"] {
+        let facts = ["no allocations were recorded", "left out: 2 events of host memory, 2 events of the unknown kind \"frob\\u{1b}\""];
+        call(&IMAGE, [command, text(none.path())]).refuses(1, &facts);
+    }
+    let some = file(&recording(&[unknown(), event("alloc")]));
+    let ran = call(&IMAGE, ["replay", text(some.path())]);
+    assert!(ran.out.contains("  left out       2 events of host memory, 1 event of the unknown kind \"frob\\u{1b}\"\n"), "{ran:?}");
+    let object = call(&IMAGE, ["replay", text(some.path()), "--json"]).json();
+    assert_eq!(object["left_out"], json!([{ "kind": "host_traces", "count": 2 }, { "kind": "frob\u{1b}", "count": 1 }]));
+    let page = tempfile::NamedTempFile::new().expect("a file");
+    let ran = call(&IMAGE, ["view", text(some.path()), "--output", text(page.path())]);
+    assert!(ran.out.contains("; left out: 2 events of host memory, 1 event of the unknown kind"), "{ran:?}");
+    assert_eq!(replay("alloc 0 1 1\n", &[])["left_out"], json!([]));
+}
+
+#[test]
+fn calls_of_a_replay_have_the_names_and_streams_of_the_recording() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [log, table, snapshot] = ["a.csv", "calls.csv", "memory.json"].map(|name| directory.path().join(name));
+    let lines = "allocate,0x10,3145728,0x7f2a\nallocate failure,(nil),64,0\nallocate,0x20,18874368,0\nfree,0x10,3145728,0x7f2a\nallocate,0x30,22020096,0x7f2a\n";
+    std::fs::write(&log, format!("Action,Pointer,Size,Stream\n{lines}")).expect("room for it");
+    let recorded = call(&IMAGE, ["replay", text(&log), "--csv", text(&table), "--snapshot", text(&snapshot), "--json"]).json();
+    let rows = std::fs::read_to_string(&table).expect("a table");
+    let facts: Vec<Vec<&str>> = rows
+        .lines()
+        .map(|row| row.split(',').enumerate().filter(|(column, _)| [0, 3, 5].contains(column)).map(|(_, fact)| fact).collect())
+        .collect();
+    // The refused request is tried, and freed at once.
+    let expected = [
+        ["kind", "bytes", "stream"],
+        ["alloc", "3145728", "0"],
+        ["alloc", "64", "1"],
+        ["free", "", ""],
+        ["alloc", "18874368", "1"],
+        ["free", "", ""],
+        ["alloc", "22020096", "0"],
+    ];
+    assert_eq!(facts, expected, "{rows}");
+    for file in [&table, &snapshot] {
+        let again = call(&IMAGE, ["replay", text(file), "--json"]).json();
+        assert_eq!(
+            number(policy(&again, "PyTorch's allocator"), "reserved_peak"),
+            number(policy(&recorded, "PyTorch's allocator"), "reserved_peak")
+        );
+    }
+    let named = directory.path().join("named.csv");
+    let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
+    std::fs::write(
+        &named,
+        format!(
+            "{head}free,,9,,,,,,,,\nalloc,,0,512,256,,,weights,,,\nrefused,,,64,256,4,,,,,\nfree,,0,,,,,,,,\nalloc,,1,8,256,,,bias,,,\n"
+        ),
+    )
+    .expect("room");
+    call(&IMAGE, ["replay", text(&named), "--csv", text(&table)]);
+    let rows = std::fs::read_to_string(&table).expect("a table");
+    let names: Vec<(&str, &str)> =
+        rows.lines().map(|row| (row.split(',').next().expect("a kind"), row.split(',').nth(7).expect("a name"))).collect();
+    assert_eq!(names[1..], [("alloc", "weights"), ("alloc", ""), ("free", ""), ("free", ""), ("alloc", "bias")], "{rows}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn too_few_addresses_are_an_error_with_their_number() {
+    let file = file(b"alloc 0 4096 256\n");
+    for (kib, options, bytes) in [(1_000_000, "", "107"), (4_000_000, "", "17"), (1_000_000, "--limit 2GiB --no-pool", "21")] {
+        let mut shell = std::process::Command::new("sh");
+        let line = format!("ulimit -v {kib} && exec {} replay {} {options}", env!("CARGO_BIN_EXE_ringmem"), text(file.path()));
+        shell.args(["-c", &line]);
+        let ran = crate::program::finish(shell);
+        ran.refuses(1, &[&format!("cannot reserve {bytes}"), " bytes of addresses for the simulated device: ", "ulimit -v", "--no-pool"]);
+        assert_eq!(ran.err.contains("--limit: cannot"), !options.is_empty(), "{ran:?}");
+    }
 }

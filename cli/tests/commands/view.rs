@@ -47,7 +47,8 @@ fn data(page: &str) -> Value {
 }
 
 /// The operations that memory_viz reads, by the names of Python's `pickletools`.
-const OPERATIONS: &str = "APPEND BINGET BININT BININT1 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 MARK PROTO SETITEMS STOP";
+const OPERATIONS: &str =
+    "APPEND BINGET BININT BININT1 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 MARK NEWFALSE NEWTRUE PROTO SETITEMS STOP";
 
 fn unpickled(pickle: &[u8]) -> Value {
     let file = file(pickle);
@@ -126,11 +127,11 @@ fn an_invalid_snapshot_is_an_error_with_the_place() {
     let directory = tempfile::tempdir().expect("a directory");
     let (from, to) = (directory.path().join("memory.json"), directory.path().join("memory.html"));
     for (content, facts) in [
-        (String::new(), &["no allocations were recorded"][..]),
+        (String::new(), &["the file is empty"][..]),
         ("{".to_owned(), &["not a snapshot", "EOF"]),
         ("\u{7f}ELF".to_owned(), &["line 1: no recording is recognised"]),
         ("[1]".to_owned(), &["line 1: no recording is recognised"]),
-        ("alloc 0 1 256\nalloc 0 1 256\n".to_owned(), &["line 2: duplicate block number 0"]),
+        ("alloc 0 1 256\nalloc 0 1 256\n".to_owned(), &["line 2: block number 0 is not above those before it"]),
         ("\u{80}".to_owned(), &["line 1: no recording is recognised"]),
         ("{}".to_owned(), &["not a snapshot", "`version`"]),
         (r#"{"version":2,"pools":7}"#.to_owned(), &["snapshot version 2", "version 1"]),
@@ -165,16 +166,16 @@ fn an_invalid_snapshot_is_an_error_with_the_place() {
 
 #[test]
 fn the_largest_numbers_pass_through_every_format() {
-    let most = u64::MAX;
-    let alloc = |block: u64| json!({ "kind": "alloc", "time_ns": most, "block": block, "bytes": most, "stream": most, "address": most, "name": "n" });
+    let (most, bytes) = (u64::MAX, 1_u64 << 45);
+    let alloc = |block: u64| json!({ "kind": "alloc", "time_ns": most, "block": block, "bytes": bytes, "stream": most, "address": most, "name": "n" });
     let events =
         json!([alloc(0), alloc(most), alloc(1), { "kind": "free", "block": 0, "time_ns": most }, { "kind": "refused", "bytes": most }]);
-    let unknown = json!([{ "kind": "alloc", "block": 0, "bytes": most }, { "kind": "alloc", "block": 1, "bytes": most }]);
+    let unknown = json!([{ "kind": "alloc", "block": 0, "bytes": bytes }, { "kind": "alloc", "block": 1, "bytes": bytes }]);
     let traces = json!([{ "name": "t", "events": events }, { "name": "u", "events": unknown }]);
     let json = json!({ "version": 1, "traces": traces, "a later field": 1 }).to_string();
     assert!(view(&json, "html").starts_with(b"<!DOCTYPE html>"));
     let pickle = unpickled(&view(&json, "pytorch"));
-    assert_eq!((&pickle["device_traces"][0][0]["size"], pickle["device_traces"].as_array().map(Vec::len)), (&json!(most), Some(2)));
+    assert_eq!((&pickle["device_traces"][0][0]["size"], pickle["device_traces"].as_array().map(Vec::len)), (&json!(bytes), Some(2)));
     let perfetto: Value = serde_json::from_slice(&view(&json, "perfetto")).expect("JSON");
     assert!(perfetto["traceEvents"].as_array().is_some_and(|events| events.len() > 8), "{perfetto}");
 }
@@ -491,4 +492,68 @@ fn a_slice_has_the_callers_of_its_place() {
     let slices: Vec<&Value> = object["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X").collect();
     let lines: Vec<&str> = slices[1]["args"]["backtrace"].as_str().expect("text").lines().collect();
     assert_eq!((lines.len(), lines[0], lines[7]), (8, "forward in model.py:8", "f6 in main.py:7"));
+}
+
+#[test]
+fn streams_have_their_recorded_names_on_the_page_and_in_exports() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("rmm.csv");
+    std::fs::write(&log, "Action,Pointer,Size,Stream\nallocate,0x1000,1000,0x7f2a38001020\nallocate,0x2000,512,0x0\n").expect("room");
+    let recorded = pytorch(
+        "def alloc(addr, stream): return {'action': 'alloc', 'addr': addr, 'size': 512, 'stream': stream}
+snapshot = {'segments': [{'device': 0, 'address': 4096, 'total_size': 2 << 20, 'stream': 140000000000000, 'blocks': []}],
+    'device_traces': [[alloc(4096, 140000000000000), alloc(8192, 0), alloc(1 << 30, -1)]]}",
+    );
+    for (path, names, handles, shown) in [
+        (log.as_path(), json!(["0x7f2a38001020", "0x0"]), vec![0x7f2a_3800_1020_i64, 0], vec![json!("0x7f2a38001020"), json!("0x0")]),
+        (
+            recorded.path(),
+            json!(["140000000000000", "0", "-1"]),
+            vec![140_000_000_000_000, 0, -1],
+            [140_000_000_000_000_i64, 0, -1].map(Value::from).into(),
+        ),
+    ] {
+        let data = data(&execute(["view", text(path)]).out);
+        assert_eq!((&data["traces"][0]["streams"], data["traces"][0]["stream"][1].as_i64()), (&names, Some(1)));
+        let again = written_again(path);
+        let dump = unpickled(&std::fs::read(again.path()).expect("it was written"));
+        let events = dump["device_traces"][0].as_array().expect("events").iter().filter(|event| event["action"] == "alloc");
+        assert_eq!(events.map(|event| event["stream"].as_i64().expect("a number")).collect::<Vec<_>>(), handles);
+        assert_eq!(dump["segments"][0]["stream"].as_i64(), Some(if handles.len() == 3 { 140_000_000_000_000 } else { handles[0] }));
+        let object: Value = serde_json::from_str(&execute(["view", text(path), "--format", "perfetto"]).out).expect("JSON");
+        let slices = object["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+        assert_eq!(slices.map(|slice| slice["args"]["stream"].clone()).collect::<Vec<_>>(), shown);
+        let data_again = execute(["view", text(again.path())]).out;
+        assert!(handles.iter().all(|handle| data_again.contains(&format!("\"{handle}\""))), "they are the same after a second conversion");
+    }
+}
+
+#[test]
+fn blocks_of_pytorch_are_as_long_as_its_allocator_makes_them() {
+    let recorded = pytorch(
+        "blocks = [(4096, 1024, 700, 'active_allocated'), (5120, 1024, 0, 'inactive'), (6144, 512, 512, 'active_allocated'), (6656, (2 << 20) - 2560, 0, 'inactive')]
+blocks = [{'address': a, 'size': s, 'requested_size': r, 'state': state} for a, s, r, state in blocks]
+segments = [{'device': 0, 'address': 4096, 'total_size': 2 << 20, 'stream': 0, 'is_expandable': True, 'blocks': blocks},
+    {'device': 0, 'address': 1 << 30, 'total_size': 12 << 20, 'stream': 0, 'blocks': []}]
+snapshot = {'segments': segments, 'device_traces': []}",
+    );
+    let again = written_again(recorded.path());
+    let dump = unpickled(&std::fs::read(again.path()).expect("it was written"));
+    let blocks = dump["segments"][0]["blocks"].as_array().expect("blocks").iter();
+    let facts: Vec<_> =
+        blocks.map(|block| [&block["size"], &block["requested_size"]].map(|number| number.as_u64().expect("a number"))).collect();
+    assert_eq!(facts, [[1024, 700], [1024, 0], [512, 512], [(2 << 20) - 2560, 0]]);
+    let sums = ["allocated_size", "active_size", "requested_size"].map(|sum| dump["segments"][0][sum].as_u64().expect("a number"));
+    assert_eq!(sums, [1536, 1536, 1212]);
+    let kinds: Vec<_> = dump["segments"]
+        .as_array()
+        .expect("segments")
+        .iter()
+        .map(|segment| (&segment["segment_type"], &segment["is_expandable"]))
+        .collect();
+    assert_eq!(kinds, [(&json!("small"), &json!(true)), (&json!("large"), &json!(false))]);
+    // A log of RMM has no such rounding, and no segments: each block is one.
+    let log = file(b"Action,Pointer,Size,Stream\nallocate,0x1000,700,0\n");
+    let dump = unpickled(&std::fs::read(written_again(log.path()).path()).expect("it was written"));
+    assert_eq!((&dump["segments"][0]["total_size"], &dump["segments"][0]["blocks"][0]["size"]), (&json!(700), &json!(700)));
 }

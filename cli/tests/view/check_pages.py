@@ -204,7 +204,8 @@ def without_trace(folder):
 
 def extreme(folder):
     most = 2**64 - 1
-    block = {"kind": "alloc", "time_ns": most, "bytes": most, "stream": most, "address": most, "name": "largest"}
+    # The longest blocks that are read.
+    block = {"kind": "alloc", "time_ns": most, "bytes": 2**46, "stream": most, "address": most, "name": "largest"}
     events = [{**block, "block": 0}, {**block, "block": most}, {"kind": "free", "block": 0, "time_ns": most}]
     # A C++ name of many parentheses.
     events[1]["backtrace"] = f"0: {'a(' * 100_000}"
@@ -262,6 +263,16 @@ def training(folder):
     assert "train.py:47 in <module> 501018.25 MiB" in page.text["ends"] and "at the peak, event 390," in page.text["segments"], page.text["segments"]
 
 
+def named_streams(folder):
+    """Streams have the names of the recording."""
+    (folder / "streams.csv").write_text("Action,Pointer,Size,Stream\nallocate,0x1000,4096,0x7f2a38001020\nallocate,0x2000,512,0x0\n")
+    subprocess.run([sys.argv[1], "view", folder / "streams.csv", "--output", folder / "streams.html"], check=True)
+    page = open_page(folder, "streams", "group=stream")
+    assert "stream 0x7f2a38001020" in page.text["holders"] and "stream 0x0" in page.text["holders"], page.text["holders"]
+    page = open_page(folder, "streams", "block=0")
+    assert "stream 0x7f2a38001020" in page.text["selected"], page.text["selected"]
+
+
 def hidden(folder):
     """A page in a frame without size works, and draws when the frame is shown."""
     source = html.escape((folder / "random.html").read_text())
@@ -295,6 +306,7 @@ def main():
     extreme(folder)
     pytorch(folder)
     training(folder)
+    named_streams(folder)
     for name in ("replay", "simulation", "random"):
         page = open_page(folder, name, size=(390, 2400))
         assert page.body["data-cut"] == "", (name, page.body["data-cut"])

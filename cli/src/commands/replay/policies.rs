@@ -21,7 +21,7 @@ pub(super) struct Policy {
     pub(super) refused: u64,
     /// The index of the event.
     pub(super) first_refusal: Option<usize>,
-    /// The [least limit](find_least) with which nothing is refused, if that was asked for.
+    /// The [limit](find_least) with which nothing is refused, if that was asked for.
     pub(super) least: Option<u64>,
 }
 
@@ -126,11 +126,21 @@ pub(super) fn all(
     Ok(policies)
 }
 
-/// Finds the least memory with which each policy refuses nothing, by bisection between the bytes that are live at most, the least of any policy, and those that
-/// it reserved without a limit: at a limit a policy returns its cached memory before it refuses a request.
+/// Events of a recording whose bisections go down to [`UNIT`]: a probe of each policy takes some milliseconds.
+const SHORT: usize = 100_000;
+/// Blocks of PyTorch, and the pieces that the pool maps, are multiples of it.
+const UNIT: u64 = 512;
+
+/// The most bytes between the limit that [`find_least`] finds and one that does not suffice.
+pub(super) fn step(device: &Device, live: u64) -> u64 {
+    if device.events.len() <= SHORT { UNIT } else { (live / 1024).max(1 << 20) }
+}
+
+/// Finds a low limit with which each policy refuses nothing, by bisection between the bytes that are live at most, the least of any policy, and those that it
+/// reserved without a limit: at a limit a policy returns its cached memory before it refuses a request.
 ///
-/// The result is a limit that suffices, at most a MiB or a 1024th of the live bytes above an insufficient limit. More memory may be worse again: the gaps that a
-/// policy leaves depend on the limit.
+/// The result is a limit that suffices, at most a [`step`] above an insufficient limit. It need not be the least: whether a limit suffices is not monotone. A
+/// policy rounds, and the gaps that it leaves depend on the limit, so a smaller limit may suffice and a larger one may not.
 pub(super) fn find_least(
     arguments: &Arguments,
     device: &Device,
@@ -139,7 +149,7 @@ pub(super) fn find_least(
     policies: &mut [Policy],
     bar: &Bar,
 ) -> Result<(), Failure> {
-    let step = (live / 1024).max(1 << 20);
+    let step = step(device, live);
     // The others refused requests of more bytes than any device has.
     for policy in policies.iter_mut().filter(|policy| policy.refused == 0) {
         let suffices = |limit| policy.rule.run(arguments, device, trace, Some(limit), bar).map(|run| run.refused == 0);
@@ -151,6 +161,8 @@ pub(super) fn find_least(
         }
         while enough - too_little > step {
             let middle = too_little + (enough - too_little) / 2;
+            // Whole units, so that the limit of one unit less than the result was tried.
+            let middle = Some(middle / UNIT * UNIT).filter(|&middle| middle > too_little).unwrap_or(middle);
             if suffices(middle)? { enough = middle } else { too_little = middle }
         }
         policy.least = Some(enough);

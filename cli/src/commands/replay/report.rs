@@ -6,8 +6,9 @@ use ringmem::memory::Trace;
 use ringmem_recordings::{Device, Event, Format, Kind, NO_STREAM, Recording};
 use serde_json::{Value, json};
 
-use super::policies::{Policy, Rule};
-use super::{Arguments, Seen, Tally};
+use super::super::recorded::left_out;
+use super::policies::{Policy, Rule, step};
+use super::{Arguments, Seen, Tally, device_bytes};
 use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
 pub(super) struct Report<'a> {
@@ -66,6 +67,9 @@ impl Report<'_> {
             "missing_frees": self.device.missing_frees,
             "unknown_frees": self.device.unknown_frees,
             "wanted_peak": self.live,
+            "out_of_memory": self.out_of_memory(),
+            "left_out": self.recording.left_out.iter().map(|part| json!({ "kind": part.kind, "count": part.count })).collect::<Vec<_>>(),
+            "least_limit_step": arguments.least.then(|| step(self.device, self.live)),
             "recorded_reserved": self.device.reserved.map(|reserved| reserved.peak),
             "policies": self.policies.iter().map(|policy| self.policy(policy)).collect::<Vec<_>>(),
             "backend": "host",
@@ -96,11 +100,24 @@ impl Report<'_> {
             "driver_calls": policy.calls,
             "refused": policy.refused,
             "least_limit": policy.least,
-            "first_refusal": first.map(|(number, event)| json!({
-                "event": number, "bytes": event.size, "name": self.recording.stacks.name(event.name),
-                "place": self.place(event), "stack": self.stack(event),
-            })),
+            "first_refusal": first.map(|(number, event)| self.request(number, event)),
         })
+    }
+
+    fn request(&self, number: usize, event: &Event) -> Value {
+        json!({
+            "event": number, "bytes": event.size, "name": self.recording.stacks.name(event.name),
+            "place": self.place(event), "stack": self.stack(event),
+        })
+    }
+
+    /// The requests that the recorded program was refused.
+    fn refused(&self) -> impl Iterator<Item = (usize, &Event)> {
+        (1..).zip(&self.device.events).filter(|(_, event)| event.kind == Kind::Refused)
+    }
+
+    fn out_of_memory(&self) -> Value {
+        json!({ "count": self.refused().count(), "first": self.refused().next().map(|(number, event)| self.request(number, event)) })
     }
 
     fn place(&self, event: &Event) -> Option<String> {
@@ -155,12 +172,15 @@ impl Report<'_> {
                 }
             }
         }
-        if let Some((index, event)) = device.events.iter().enumerate().find(|(_, event)| event.kind == Kind::Refused) {
-            write!(out, "  out of memory  event {}: {} were refused", index + 1, size::show(event.size))?;
+        if let Some((number, event)) = self.refused().next() {
+            write!(out, "  out of memory  event {number}: {} were refused", size::show(event.size))?;
             self.write_place(event, out)?;
-            writeln!(out)?;
+            match self.refused().count() - 1 {
+                0 => writeln!(out)?,
+                more => writeln!(out, "; {more} more")?,
+            }
         }
-        Ok(())
+        left_out(&recording.left_out).map_or(Ok(()), |parts| writeln!(out, "  left out       {}", plain(&parts)))
     }
 
     /// The place and the name, if they are known.
@@ -202,12 +222,23 @@ impl Report<'_> {
             }
             writeln!(out)?;
         }
+        if self.arguments.least {
+            writeln!(
+                out,
+                "\n  least limit    refuses nothing; from a bisection to within {}. A smaller limit may suffice too, a larger one may not",
+                size::show(step(self.device, self.live))
+            )?;
+        }
         writeln!(out)
     }
 
     fn details(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { arguments, tally, seen, .. } = self;
-        let limit = arguments.limit.map_or_else(|| "no limit".to_owned(), |limit| format!("limit {}", size::show(limit)));
+        let limit = match arguments.limit {
+            Some(limit) => format!("limit {}", size::show(limit)),
+            None if tally.refused > 0 => format!("no limit on a device of {}", size::show(device_bytes(self.trace, None))),
+            None => "no limit".to_owned(),
+        };
         match arguments.no_pool {
             true => writeln!(out, "  pool           none, {limit}")?,
             false => writeln!(

@@ -1,7 +1,7 @@
 //! [`Document`]: a recording, with the other parts of a snapshot of `ringmem::snapshot`.
 
 use ringmem::snapshot::VERSION;
-use ringmem_recordings::{Device, Event, Format, Kind, StackId, Stacks};
+use ringmem_recordings::{Device, Event, Format, Kind, LeftOut, Recording, StackId, Stacks};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::recorded;
@@ -25,6 +25,11 @@ pub(super) struct Document {
     pub traces: Vec<Device>,
     #[serde(skip)]
     pub stacks: Stacks,
+    #[serde(skip)]
+    pub left_out: Vec<LeftOut>,
+    /// Whether blocks are those of PyTorch's allocator.
+    #[serde(skip)]
+    pub is_pytorch: bool,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -195,7 +200,7 @@ impl Document {
         let document = if is_snapshot { Self::snapshot(text, events, parts)? } else { Self::default() };
         let mut recording = recorded::parse(bytes, events)?;
         if !is_snapshot && recording.devices.iter().all(|device| device.events.is_empty() && device.segments.is_empty()) {
-            return Err("no allocations were recorded".to_owned());
+            return Err(recorded::no_allocations(&recording));
         }
         for device in &mut recording.devices {
             let number = device.number;
@@ -203,7 +208,8 @@ impl Document {
                 .name
                 .get_or_insert_with(|| if recording.format == Format::PyTorch { format!("device {number}") } else { name.to_owned() });
         }
-        Ok(Self { traces: recording.devices, stacks: recording.stacks, ..document })
+        let Recording { format, devices: traces, stacks, left_out } = recording;
+        Ok(Self { traces, stacks, left_out, is_pytorch: format == Format::PyTorch, ..document })
     }
 
     /// All but the traces.

@@ -52,6 +52,8 @@ struct Columns<'a> {
     bytes: Vec<u64>,
     /// -1 for none.
     stream: Vec<i64>,
+    /// The recorded names of streams, by number; without one, the number is the name.
+    streams: Vec<&'a str>,
     address: Vec<Option<Address>>,
     label: Vec<i64>,
     stack: Vec<i64>,
@@ -76,7 +78,7 @@ impl Address {
 }
 
 pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_json::Error> {
-    let Document { taken_ns, pools, samples, trackers, managers, traces, stacks } = document;
+    let Document { taken_ns, pools, samples, trackers, managers, traces, stacks, .. } = document;
     let mut shared = Shared { all: stacks, texts: Numbered::default(), frames: Numbered::default(), stacks: Numbered::default() };
     let traces = traces.iter().map(|trace| shared.columns(trace)).collect();
     let (stacks, places) = shared.stacks();
@@ -147,6 +149,7 @@ impl<'a> Shared<'a> {
     fn columns(&mut self, trace: &'a Device) -> Columns<'a> {
         let name = trace.name.as_deref().unwrap_or_default();
         let mut columns = Columns { name, before: trace.before, events: trace.events.len(), ..Columns::default() };
+        columns.streams = trace.streams.iter().map(|stream| &*stream.name).collect();
         if let Some(times) = times(trace) {
             columns.begun = times.first().copied();
             columns.times = differences(times);

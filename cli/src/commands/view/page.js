@@ -148,6 +148,8 @@ class Trace {
   isLive(i, at) { return this.begin[i] <= at && this.end[i] > at; }
   text(index) { return index < 0 ? null : data.texts[index]; }
   place(i) { return placeText(this.stack[i]); }
+  /** By its recorded name, if the number is not the recorded one. */
+  streamText(stream) { return stream < 0 ? 'no stream' : `stream ${this.streams[stream] ?? stream}`; }
 
   /** The group of a block, as a number, and the text of such a number. */
   key(i, mode) {
@@ -166,7 +168,7 @@ class Trace {
     switch (mode) {
       case 'place': case 'name': return key < -1 ? data.texts[-2 - key] : key < 0 ? (mode === 'name' ? 'no name' : 'unknown line') : frameText(key);
       case 'stack': return key < 0 ? 'no stack' : stackText(key);
-      case 'stream': return key < 0 ? 'no stream' : `stream ${key}`;
+      case 'stream': return this.streamText(key);
       default: return key < 0 ? '0 B' : `up to ${size(2 ** key)}`;
     }
   }
@@ -234,7 +236,7 @@ class Trace {
     return [
       `${name}: ${size(this.bytes[i])}`,
       place ? `allocated by ${place}` : 'source line not recorded',
-      `block ${i} (${count(this.bytes[i])} bytes) at ${where(this.address[i])}, ${this.stream[i] < 0 ? 'no stream' : `stream ${this.stream[i]}`}`,
+      `block ${i} (${count(this.bytes[i])} bytes) at ${where(this.address[i])}, ${this.streamText(this.stream[i])}`,
       `${born}; ${this.end[i] < this.events ? `freed at ${this.when(this.end[i])}${life}` : 'live at the end'}`,
     ];
   }
@@ -742,7 +744,7 @@ function layouts() {
   }
   facts.longestGap = gap;
   const figures = [counted(rows.length, 'segment'), `${size(whole)} reserved`, `${size(live)} live`, `${size(whole - live)} free (${percent(ratio(whole - live, whole))})`, `longest free piece ${size(gap)}`];
-  const lines = (row, part) => [...(part.block === undefined ? [`${size(part.bytes)} free`] : trace.describe(part.block)), `segment of ${size(row.bytes)} at ${where(row.address)}, stream ${row.stream}`];
+  const lines = (row, part) => [...(part.block === undefined ? [`${size(part.bytes)} free`] : trace.describe(part.block)), `segment of ${size(row.bytes)} at ${where(row.address)}, ${trace.streamText(row.stream)}`];
   const fills = [...[...HUES, null].map((_, group) => css(coloured(group))), css(palette().dim[0])];
   const shown = box.firstChild ? box.firstChild.shown : FEW;
   box.replaceChildren(rowsBox(`${trace.name}, ${state.moment < 0 ? 'at the peak, ' : ''}${trace.when(at)}`, figures, rows, 'segment', fills, (part) => (trace.match[part.block] ? Math.min(trace.group[part.block], SHOWN) : SHOWN + 1), lines, shown, (part) => choose(part.block ?? -1, at)));

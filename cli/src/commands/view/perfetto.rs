@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use ringmem_recordings::{Device, Kind, NO_STREAM, Stacks};
+use ringmem_recordings::{Device, Kind, Stacks};
 use serde_json::{Value, json};
 
 use super::document::{Document, Statistics, address, backtrace, hex, lives, place, times};
@@ -72,7 +72,9 @@ impl Events {
             }
             let (label, place) = (stacks.name(event.name), place(stacks, event.stack));
             let name = label.map(str::to_owned).or_else(|| place.clone()).unwrap_or_else(|| format!("{} bytes", event.size));
-            let stream = Some(event.stream).filter(|&stream| stream != NO_STREAM);
+            // As recorded: a number of PyTorch or ringmem, mostly hexadecimal text of RMM.
+            let stream =
+                trace.stream_name(event.stream).map(|name| name.parse::<i64>().map_or_else(|_| json!(name), |number| json!(number)));
             let args = json!({
                 "bytes": event.size, "block": event.block, "stream": stream, "address": address(event).map(hex), "name": label, "place": place,
                 "backtrace": backtrace(stacks, event.stack), "freed": block.end.is_some(),

@@ -40,6 +40,19 @@ impl Pickle {
         }
     }
 
+    /// A handle of 64 bits, which PyTorch reads as signed.
+    pub fn handle(&mut self, handle: u64) {
+        if handle >> 63 == 0 {
+            return self.number(handle);
+        }
+        self.bytes.extend([0x8a, 8]);
+        self.bytes.extend(handle.to_le_bytes());
+    }
+
+    pub fn bool(&mut self, is: bool) {
+        self.bytes.push(if is { 0x88 } else { 0x89 });
+    }
+
     pub fn text(&mut self, text: &str) {
         if let Some(&number) = self.texts.get(text) {
             return self.again(number);

@@ -1,7 +1,9 @@
 //! The form of `torch.cuda.memory._dump_snapshot`, which memory_viz shows.
 //!
 //! Each trace is a device, together with the pool of its name; each other pool is a further device. A segment is a slab of the pool, or memory from the driver that
-//! the recording tells; a block outside all of these is a segment of its own, as memory_viz requires. Streams are numbered from 1; 0 means none.
+//! the recording tells; a block outside all of these is a segment of its own, as memory_viz requires. Streams of PyTorch and RMM have their recorded handles;
+//! those of ringmem are numbered from 1, and 0 means none. Blocks of PyTorch are multiples of [`UNIT`], as its allocator rounds: the lengths in the file, of
+//! blocks whose rest was not split off, are not kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,9 +16,15 @@ use super::pickle::Pickle;
 const UNKNOWN: u64 = 1 << 50;
 /// The bits kept of addresses: simulated devices use 64, memory_viz 53.
 const KEPT: u64 = (1 << 48) - 1;
+/// Bytes to which PyTorch rounds blocks.
+const UNIT: u64 = 512;
+/// Longer segments of PyTorch are of its pool of large blocks.
+const SMALL_SEGMENT: u64 = 2 << 20;
 
 #[derive(Default)]
 struct Device<'a> {
+    /// Lengths of blocks are multiples of it.
+    unit: u64,
     pool: Option<&'a Pool>,
     trace: Option<&'a Trace>,
     blocks: Vec<Life<'a>>,
@@ -47,7 +55,7 @@ pub(super) fn pickle(document: &Document) -> Vec<u8> {
             address(block.event).map_or(unknown, exact)
         };
         let addresses = blocks.iter().map(&mut address).collect();
-        devices.push(Device { pool, trace: Some(trace), blocks, addresses });
+        devices.push(Device { unit: if document.is_pytorch { UNIT } else { 1 }, pool, trace: Some(trace), blocks, addresses });
     }
     devices.extend(pools.into_iter().map(|pool| Device { pool: Some(pool), ..Device::default() }));
     let leaks = document.trackers.iter().flat_map(|tracker| &tracker.leaks);
@@ -76,6 +84,7 @@ struct Segment<'a> {
     address: u64,
     bytes: u64,
     stream: u64,
+    is_expandable: bool,
     blocks: Vec<(u64, State, Option<&'a Event>)>,
 }
 
@@ -97,14 +106,17 @@ impl<'a> Device<'a> {
                 let owner = live.get(&address.saturating_add(part.offset)).filter(|_| part.state == State::Live);
                 blocks.push((part.bytes, part.state, owner.map(|block| block.event)));
             }
-            segments.push(Segment { device, address, bytes: slab.bytes, stream: 0, blocks });
+            segments.push(Segment { device, address, bytes: slab.bytes, stream: 0, is_expandable: false, blocks });
         }
-        for &Recorded { address, bytes, stream: on, .. } in self.recorded().filter(|segment| segment.end.is_none()) {
+        for &Recorded { address, bytes, stream: on, is_piece: is_expandable, .. } in self.recorded().filter(|segment| segment.end.is_none())
+        {
             let address = exact(address);
             let (end, mut next, mut blocks) = (address.saturating_add(bytes), address, Vec::new());
+            let mut starts = live.range(address..end).map(|(&start, _)| start).skip(1).chain([end]);
             for (&start, block) in live.range(address..end) {
                 // A block of a damaged recording may overlap another, or the end.
-                let to = start.saturating_add(block.event.size).min(end);
+                let whole = start.saturating_add(self.rounded(block.event.size)).min(starts.next().unwrap_or(end));
+                let to = start.saturating_add(block.event.size).max(whole).min(end);
                 if start < next || to == start {
                     continue;
                 }
@@ -117,14 +129,29 @@ impl<'a> Device<'a> {
             if next < end {
                 blocks.push((end - next, State::Free, None));
             }
-            segments.push(Segment { device, address, bytes: end - address, stream: stream(on), blocks });
+            segments.push(Segment { device, address, bytes: end - address, stream: self.stream(on), is_expandable, blocks });
         }
         let memory = self.memory(|segment| segment.end.is_none());
         for (address, block) in live.into_iter().filter(|&(address, _)| !is_in(&memory, address)) {
-            let blocks = vec![(block.event.size, State::Live, Some(block.event))];
-            segments.push(Segment { device, address, bytes: block.event.size, stream: stream(block.event.stream), blocks });
+            let bytes = self.rounded(block.event.size);
+            let blocks = vec![(bytes, State::Live, Some(block.event))];
+            segments.push(Segment { device, address, bytes, stream: self.stream(block.event.stream), is_expandable: false, blocks });
         }
         segments
+    }
+
+    fn rounded(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.unit.max(1)).unwrap_or(bytes)
+    }
+
+    /// As recorded, or from 1 on.
+    fn stream(&self, stream: u32) -> u64 {
+        let recorded = self.trace.and_then(|trace| trace.streams.get(stream as usize));
+        match recorded {
+            Some(recorded) => recorded.id,
+            None if stream == NO_STREAM => 0,
+            None => u64::from(stream) + 1,
+        }
     }
 
     fn recorded(&self) -> impl Iterator<Item = &'a Recorded> {
@@ -156,8 +183,9 @@ impl<'a> Device<'a> {
         let mut memory = self.memory(|segment| segment.begin.is_none());
         let mut alone = HashSet::new();
         let mut actions: Vec<Action<'_>> = Vec::new();
-        let mut add =
-            |action, address, bytes, on, index, event| actions.push(Action { action, address, bytes, stream: stream(on), index, event });
+        let mut add = |action, address, bytes, on, index, event| {
+            actions.push(Action { action, address, bytes, stream: self.stream(on), index, event })
+        };
         for index in 0..=trace.events.len() {
             for &(comes, segment) in segments.get(&index).into_iter().flatten() {
                 let address = exact(segment.address);
@@ -182,7 +210,7 @@ impl<'a> Device<'a> {
                 (Kind::Alloc, Some(&address)) => {
                     if !is_in(&memory, address) {
                         alone.insert(block);
-                        add("segment_alloc", address, size, on, index, Some(event));
+                        add("segment_alloc", address, self.rounded(size), on, index, Some(event));
                     }
                     add("alloc", address, size, on, index, Some(event));
                 }
@@ -190,7 +218,7 @@ impl<'a> Device<'a> {
                     add("free_requested", address, size, on, index, Some(event));
                     add("free_completed", address, size, on, index, Some(event));
                     if alone.remove(&block) {
-                        add("segment_free", address, size, on, index, Some(event));
+                        add("segment_free", address, self.rounded(size), on, index, Some(event));
                     }
                 }
                 (_, None) => {}
@@ -202,7 +230,7 @@ impl<'a> Device<'a> {
                 fields.field("action").text(action);
                 fields.field("addr").number(address);
                 fields.field("size").number(bytes);
-                fields.field("stream").number(stream);
+                fields.field("stream").handle(stream);
                 let time = times.as_ref().and_then(|times| times.get(index).or(times.last())).map_or(index as u64, |time| time / 1000);
                 fields.field("time_us").number(time);
                 if action == "oom" {
@@ -225,6 +253,17 @@ struct Action<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// Of all blocks.
+    fn requested(&self, known: &BTreeMap<u64, Tracked<'a>>) -> u64 {
+        let (mut address, mut sum) = (self.address, 0_u64);
+        for &(bytes, state, event) in &self.blocks {
+            let tracked = known.get(&address).filter(|_| state == State::Live && event.is_none());
+            sum = sum.saturating_add(requested(bytes, state, event, tracked));
+            address = address.saturating_add(bytes);
+        }
+        sum
+    }
+
     fn write(&self, pickle: &mut Pickle, origins: &mut Origins<'a>, tracked: &BTreeMap<u64, Tracked<'a>>) {
         let sum = |states: &[State]| self.blocks.iter().filter(|block| states.contains(&block.1)).map(|block| block.0).sum();
         pickle.dict(|fields| {
@@ -233,9 +272,10 @@ impl<'a> Segment<'a> {
             fields.field("total_size").number(self.bytes);
             fields.field("allocated_size").number(sum(&[State::Live]));
             fields.field("active_size").number(sum(&[State::Live, State::Pending]));
-            fields.field("requested_size").number(sum(&[State::Live]));
-            fields.field("stream").number(self.stream);
-            fields.field("segment_type").text(if self.bytes < 20 << 20 { "small" } else { "large" });
+            fields.field("requested_size").number(self.requested(tracked));
+            fields.field("stream").handle(self.stream);
+            fields.field("segment_type").text(if self.bytes <= SMALL_SEGMENT { "small" } else { "large" });
+            fields.field("is_expandable").bool(self.is_expandable);
             origins.recorded(fields.field("frames"), None);
             let mut address = self.address;
             fields.field("blocks").list(&self.blocks, |pickle, &(bytes, state, event)| {
@@ -243,9 +283,7 @@ impl<'a> Segment<'a> {
                 pickle.dict(|fields| {
                     fields.field("address").number(address);
                     fields.field("size").number(bytes);
-                    fields
-                        .field("requested_size")
-                        .number(event.map(|event| event.size).or(tracked.map(|tracked| tracked.0)).unwrap_or(bytes));
+                    fields.field("requested_size").number(requested(bytes, state, event, tracked));
                     fields.field("state").text(match state {
                         State::Live => "active_allocated",
                         State::Pending => "active_pending_free",
@@ -259,6 +297,15 @@ impl<'a> Segment<'a> {
                 address = address.saturating_add(bytes);
             });
         });
+    }
+}
+
+/// The requested bytes of a block: none of free memory, and all of a live one whose request is not known.
+fn requested(bytes: u64, state: State, event: Option<&Event>, tracked: Option<&Tracked<'_>>) -> u64 {
+    match state {
+        State::Live => event.map(|event| event.size).or(tracked.map(|tracked| tracked.0)).unwrap_or(bytes),
+        State::Pending => bytes,
+        State::Cached | State::Free => 0,
     }
 }
 
@@ -315,8 +362,4 @@ fn slab_address(number: u64, address: Option<u64>) -> u64 {
 
 fn exact(address: u64) -> u64 {
     if address >> 53 == 0 { address } else { address & KEPT }
-}
-
-fn stream(stream: u32) -> u64 {
-    if stream == NO_STREAM { 0 } else { u64::from(stream) + 1 }
 }
