@@ -308,7 +308,8 @@ impl Cache {
         }
     }
 
-    /// On any thread that is not inside [`own`](Self::own) of this cache, where it would wait for itself. `None` if the bias cannot be revoked.
+    /// On any thread that is not inside [`own`](Self::own) of this cache, where it would wait for itself. `None` if the bias cannot be
+    /// revoked: nothing has changed then, and `f` was not called.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {

@@ -5,6 +5,9 @@
 //! 3. `push` and `pop` publish at once; [`Producer::batch`] and [`Consumer::batch`] publish several messages at a time.
 //! 4. [`Producer::reserve`] and [`Consumer::peek`] work in place.
 //!
+//! The ends are those of all rings with one producer or consumer (`producer.rs`, `consumer.rs`); what distinguishes an index ring, with its fields and
+//! invariants, is in `kind/indexed.rs`.
+//!
 //! # Two threads
 //!
 //! ```

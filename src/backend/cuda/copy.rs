@@ -36,6 +36,12 @@
 //! where the device cannot store), the host stores it with release order. The stores of the host are drained first, since write-combined memory is not covered
 //! by release order. If an earlier step fails, nothing is stored: a blocking call returns before the store, and a queued one fails if an operation from
 //! `since` on has failed.
+//!
+//! # What failures leave
+//!
+//! A blocking copy that fails leaves its target partly written, and not tainted: the caller has the error. A word whose own store failed may be stored or not,
+//! which the caller must find out (`resync` in `src/bridge/direction.rs`). In both cases the call has waited for the driver, unless the driver does not answer.
+//! A queued copy that failed at a later call has a number that fails, and its target is tainted (`write_queued`).
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;

@@ -298,8 +298,8 @@ impl<M: Memory> Central<M> {
         slabs.into_iter().chain(self.handles_idle_since()).min()
     }
 
-    /// Frees empty slabs last used at least `age` ago, longest ago first, while more than `keep` bytes are reserved; returns their bytes. Flushes all
-    /// caches first.
+    /// Frees empty slabs, then whole free handles, last used at least `age` ago, each longest ago first, while more than `keep` bytes are reserved; returns
+    /// their bytes. Those of a deferred free stay reserved until it is done; a failed free is reported, and counts as freed. Flushes all caches first.
     pub fn trim(&self, keep: u64, age: Duration) -> u64 {
         let _transit = self.start_transit();
         self.flush_caches();
