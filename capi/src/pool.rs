@@ -59,6 +59,10 @@ const ALIGN: usize = 256;
 const HOST_LIMIT: u64 = 4 << 30;
 /// Parts of the table of live blocks: threads that use different blocks rarely meet.
 const SHARDS: usize = 16;
+/// Reclaiming passes of one request, at most.
+const MOST_PASSES: u32 = 64;
+/// So many passes in a row that find nothing end a request: what another thread is allocating or freeing is in no pool for a moment.
+const PASSES_IN_VAIN: u32 = 2;
 
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +147,8 @@ pub struct Pool {
     live_blocks: AtomicU64,
     live_bytes: AtomicU64,
     live_peak: AtomicU64,
+    /// The turn of a thread that is short of memory.
+    reclaiming: Mutex<()>,
     /// Counts of stream pools that have ended.
     ended: Arc<Mutex<Statistics>>,
 }
@@ -248,6 +254,7 @@ impl Pool {
             live_blocks: AtomicU64::new(0),
             live_bytes: AtomicU64::new(0),
             live_peak: AtomicU64::new(0),
+            reclaiming: Mutex::default(),
             ended: Arc::default(),
         });
         let listener: Weak<Self> = Arc::downgrade(&pool);
@@ -273,7 +280,7 @@ impl Pool {
             Source::Streams { memory, slab, pools } => {
                 // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
                 let home = unsafe { self.pool_of(stream, memory, *slab, pools) }?;
-                let allocated = home.pool.alloc(layout, None);
+                let allocated = self.allocate_or_reclaim(memory, &home, layout);
                 (Some(home), allocated, Vec::new())
             }
             Source::Shared { memory, .. } => {
@@ -568,9 +575,7 @@ impl Pool {
         if let Some(pool) = pools.read().unwrap_or_else(PoisonError::into_inner).open.get(&home) {
             return Ok(Arc::clone(pool));
         }
-        let all: Weak<Self> = Arc::downgrade(self);
         let builder = pool::Pool::builder(HomeMemory { memory: memory.clone(), home }).limit(memory.limit()).hygiene(Hygiene::Leave);
-        let builder = builder.on_out_of_memory(move |_| all.upgrade().is_some_and(|all| all.reclaim(home)));
         let pool = slab.into_iter().fold(builder, pool::Builder::slab).build()?;
         let new = Arc::new(StreamPool { home, raw, pool, ended: Arc::clone(&self.ended) });
         let mut pools = pools.write().unwrap_or_else(PoisonError::into_inner);
@@ -578,21 +583,41 @@ impl Pool {
         Ok(Arc::clone(pools.open.entry(home).or_insert(new)))
     }
 
-    /// Makes memory available that is free but for queued work, and the idle memory of all stream pools but one. Returns whether there was any.
+    /// Allocates from a stream's pool; reclaims memory until that succeeds, or until there is none to reclaim.
+    ///
+    /// Memory that a pass frees is there for all threads, and a thread that is not short of memory can be the first to take it; what that thread frees later
+    /// is idle in its own pool. So one pass does not suffice. Threads that reclaim take turns, or they would free memory for each other in vain.
+    fn allocate_or_reclaim(&self, memory: &Limited<Device>, home: &StreamPool, layout: Layout) -> ringmem::Result<Block> {
+        let mut outcome = home.pool.alloc(layout, None);
+        if !is_shortage(&outcome) {
+            return outcome;
+        }
+        let _turn = self.reclaiming.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_vain = 0;
+        for _ in 0..MOST_PASSES {
+            let has_found = self.reclaim(memory, home.home);
+            outcome = home.pool.alloc(layout, None);
+            in_vain = if has_found { 0 } else { in_vain + 1 };
+            if !is_shortage(&outcome) || in_vain == PASSES_IN_VAIN {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Makes memory available that is free but for queued work, and the idle memory of all stream pools but one. Returns whether there was any, or other
+    /// threads have taken or freed memory meanwhile.
     ///
     /// Blocks wait for recorded streams, and freed memory for the streams that used it; only these tell when it is free. So this waits for the present work of
     /// all streams of the device, as PyTorch's allocator does before it reports that memory is exhausted.
-    fn reclaim(&self, but: StreamId) -> bool {
-        let Source::Streams { memory, .. } = &self.source else { return false };
+    fn reclaim(&self, memory: &Limited<Device>, but: StreamId) -> bool {
         let (before, pools) = (memory.used(), self.stream_pools());
         let is_pending = pools.iter().any(|pool| pool.pool.statistics().pending > 0);
         self.wait_for_all();
-        for other in pools.iter().filter(|pool| pool.home != but) {
-            other.pool.trim_to(0);
-        }
+        let trimmed: u64 = pools.iter().filter(|pool| pool.home != but).map(|other| other.pool.trim_to(0)).sum();
         // Freed memory follows in the order of its stream.
         self.wait_for_all();
-        is_pending || memory.used() < before
+        is_pending || trimmed > 0 || memory.used() != before
     }
 
     fn wait_for_all(&self) {
@@ -605,7 +630,7 @@ impl Pool {
     }
 
     fn explained(&self, error: Error) -> Failure {
-        let is_shortage = matches!(error, Error::OutOfMemory { .. } | Error::Limit { .. });
+        let is_shortage = of_memory(&error);
         let failure = Failure::from(error);
         if !is_shortage {
             return failure;
@@ -628,6 +653,14 @@ impl Pool {
         let [first, ..] = &self.live;
         self.live.get(number as usize).unwrap_or(first).lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+const fn of_memory(error: &Error) -> bool {
+    matches!(error, Error::OutOfMemory { .. } | Error::Limit { .. })
+}
+
+const fn is_shortage(outcome: &ringmem::Result<Block>) -> bool {
+    matches!(outcome, Err(error) if of_memory(error))
 }
 
 impl Listener for Pool {

@@ -125,6 +125,25 @@ alone! {
         }
     }
 
+    /// At most 38 of 64 MiB are live, but each stream's pool keeps what was freed on it, and takes what the others keep.
+    fn threads_on_several_streams_are_refused_nothing_that_fits() with("RINGMEM_TORCH" = "limit=64MiB,simulated=256MiB,slab=1MiB") {
+        thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    let mut random = thread;
+                    for _ in 0..1000 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let (bytes, stream) = ((random >> 33) as usize % (7 * MIB) + 5 * MIB / 2, std::ptr::without_provenance_mut((random >> 20) as usize % 6));
+                        let address = malloc(bytes, 0, stream);
+                        assert!(!address.is_null(), "{}", text());
+                        free(address, bytes, 0, stream);
+                    }
+                });
+            }
+        });
+        assert_eq!((statistics(0).live, statistics(0).allocations), (0, 4000));
+    }
+
     fn a_forked_child_is_refused() with("RINGMEM_TORCH" = "limit=8MiB,simulated=64MiB") {
         let block = malloc(KIB, 0, NULL);
         holds_in_a_forked_child(|| {
