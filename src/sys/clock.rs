@@ -27,16 +27,16 @@ impl Clocks {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn of_system() -> Self {
-        use rustix::time::{ClockId, clock_gettime};
         let since_boot = |clock| {
-            let now = clock_gettime(clock);
-            // Never negative.
+            let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: a place for the result. Both clocks exist, and are never negative.
+            unsafe { libc::clock_gettime(clock, &raw mut now) };
             (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
         };
         // The coarse clock may show an earlier time for some milliseconds.
-        let born = since_boot(ClockId::MonotonicCoarse);
+        let born = since_boot(libc::CLOCK_MONOTONIC_COARSE);
         let of = |clock| -> Clock { Arc::new(move || since_boot(clock).saturating_sub(born)) };
-        Self { exact: of(ClockId::Monotonic), coarse: of(ClockId::MonotonicCoarse) }
+        Self { exact: of(libc::CLOCK_MONOTONIC), coarse: of(libc::CLOCK_MONOTONIC_COARSE) }
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -11,8 +11,8 @@ use crate::{Error, Result};
 /// Addresses that are inaccessible, except the parts that have memory.
 ///
 /// Every address stays mapped, with or without access: an unmapped one could become part of another mapping of the process, which a later call would then
-/// change. A call that replaces a mapping and fails may leave it unmapped. So after such a failure the caller forgets the [`Place`](crate::backend::Place): it is never occupied
-/// again, and keeps the whole reservation for good.
+/// change. A call that replaces a mapping and fails may leave it unmapped. So after such a failure the caller forgets the [`Place`](crate::backend::Place): it
+/// is never occupied again, and keeps the whole reservation for good.
 pub(super) struct Reserved(Mapping);
 
 impl Reserved {
@@ -73,7 +73,9 @@ mod system {
     use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap_fixed};
 
     pub fn page_size() -> Option<u64> {
-        Some(rustix::param::page_size() as u64)
+        // Not rustix's, which reads the auxiliary vector in a way that ends a program under valgrind.
+        // SAFETY: takes an integer.
+        u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()
     }
 
     pub fn reserve(len: usize) -> io::Result<NonNull<u8>> {
@@ -92,8 +94,8 @@ mod system {
         Ok(())
     }
 
-    /// A new mapping: an advice to drop the pages would leave the offset of a moved mapping, and the next part here would be several mappings, which Linux before
-    /// 6.17 does not move at once.
+    /// A new mapping: an advice to drop the pages would leave the offset of a moved mapping, and the next part here would be several mappings, which Linux
+    /// before 6.17 does not move at once.
     ///
     /// # Safety
     ///
