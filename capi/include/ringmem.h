@@ -184,13 +184,13 @@ typedef struct ringmem_pool_statistics {
     uint64_t moves;
 } ringmem_pool_statistics;
 
-// The messages of a ring. The header of a struct, which `ringmem layout --format c` writes, has its numbers.
+// The messages of a ring. The header of a struct, which a Rust program writes with `ringmem::describe`, has its numbers.
 typedef struct ringmem_message {
     // Bytes of a message, at least 1.
     size_t size;
     // Alignment in bytes: a power of two that divides the size.
     size_t align;
-    // The number that distinguishes messages of equal layout: `RINGMEM_KIND_OF_...` of a struct, 0 of a number.
+    // The number that distinguishes messages of equal layout: `RINGMEM_KIND_OF_...` of a struct, 0 if the message is a plain number.
     uint64_t kind;
     // The hash of the layout: `RINGMEM_RING_OF_...` of a struct. Programs without Rust definitions may use any number that both sides know.
     uint64_t abi;
@@ -694,8 +694,8 @@ ringmem_status ringmem_producer_push_many(struct ringmem_producer *producer,
 // `timeout_ns` is in nanoseconds: 0 does not wait, a negative one has no limit. The call sleeps after a few microseconds; the death of a sleeping
 // end's peer is noticed within a second. One thread at a time may use the end.
 //
-// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left or died, even if a slot is free; INVALID for NULL; CORRUPT if the
-// consumer's index is out of range.
+// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left, even if a slot is free, or has died, which a later call notices;
+// INVALID for NULL; CORRUPT if the consumer's index is out of range.
 //
 // The caller promises: `producer` is open, and no other thread uses it. `message` is valid for reads of a message.
 ringmem_status ringmem_producer_push_wait(struct ringmem_producer *producer,

@@ -103,7 +103,7 @@ private:
     ringmem::status status_;
 };
 
-// A value, or the status of the call that failed. The text of an error is copied only for statuses that are not a matter of time.
+// A value, or the status of the call that failed. The text of an error is copied, except of FULL and EMPTY.
 template <class T>
 class [[nodiscard]] result {
 public:

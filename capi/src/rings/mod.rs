@@ -28,7 +28,7 @@ pub struct Ring {
     memory: Memory,
 }
 
-/// The messages of a ring. The header of a struct, which `ringmem layout --format c` writes, has its numbers.
+/// The messages of a ring. The header of a struct, which a Rust program writes with `ringmem::describe`, has its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Message {
@@ -36,7 +36,7 @@ pub struct Message {
     pub size: usize,
     /// Alignment in bytes: a power of two that divides the size.
     pub align: usize,
-    /// The number that distinguishes messages of equal layout: `RINGMEM_KIND_OF_...` of a struct, 0 of a number.
+    /// The number that distinguishes messages of equal layout: `RINGMEM_KIND_OF_...` of a struct, 0 if the message is a plain number.
     pub kind: u64,
     /// The hash of the layout: `RINGMEM_RING_OF_...` of a struct. Programs without Rust definitions may use any number that both sides know.
     pub abi: u64,

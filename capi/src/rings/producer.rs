@@ -143,8 +143,8 @@ pub unsafe extern "C" fn ringmem_producer_push_many(
 /// `timeout_ns` is in nanoseconds: 0 does not wait, a negative one has no limit. The call sleeps after a few microseconds; the death of a sleeping
 /// end's peer is noticed within a second. One thread at a time may use the end.
 ///
-/// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left or died, even if a slot is free; INVALID for NULL; CORRUPT if the
-/// consumer's index is out of range.
+/// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left, even if a slot is free, or has died, which a later call notices;
+/// INVALID for NULL; CORRUPT if the consumer's index is out of range.
 ///
 /// # Safety
 ///
