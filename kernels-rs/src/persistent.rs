@@ -354,8 +354,8 @@ where
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// By lane 0's clock. `total` has the times of the messages up to `counted`; `took` is the last measured time, of a batch that began at `begun_ns`, and stands
-/// for all messages until the next one.
+/// By lane 0's clock. `total` has the times of the messages up to `counted`. `took` is the last measured time, 0 before the first, and stands for all messages
+/// until the next one; before the first, `least` exceeds `most`. `begun_ns` is the begin of the last round that might be timed.
 struct Times {
     begun_ns: u64,
     /// Delay to the next account; 0 if the next batch is timed.

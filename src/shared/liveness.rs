@@ -34,8 +34,8 @@
 //! 3. A successor takes the lock, clears the count of sleepers, attaches at the published head, and so pops the unreleased messages again. It stores `OPEN`
 //!    with the next generation and wakes the producer, which is connected again: a death is remembered with its owner word.
 //!
-//! A successor that fails between its lock and `OPEN`, because the ring is corrupt, releases the lock and leaves the predecessor's owner word: the end is dead
-//! again, of the same generation, and its count of sleepers stays cleared.
+//! A successor that fails between its lock and `OPEN`, because the ring is corrupt, releases the lock, wakes the peer, and leaves the predecessor's owner word:
+//! the end is in the same state as before, of the same generation, and its count of sleepers stays cleared.
 //!
 //! If a producer dies, its unpublished messages are lost, and the consumer's waits fail only after the published ones have been popped.
 

@@ -34,14 +34,15 @@
 //!
 //! A word becomes visible after the data before it: the stream stores it after its earlier operations (`cuStreamWriteValue64`, or a copy of a pinned word
 //! where the device cannot store), the host stores it with release order. The stores of the host are drained first, since write-combined memory is not covered
-//! by release order. If an earlier step fails, nothing is stored: a blocking call returns before the store, and a queued one fails if an operation from
-//! `since` on has failed.
+//! by release order. If an earlier call fails, nothing is stored: a blocking call returns before the store is queued, and a queued one fails if an operation
+//! from `since` on has failed.
 //!
 //! # What failures leave
 //!
-//! A blocking copy that fails leaves its target partly written, and not tainted: the caller has the error. A word whose own store failed may be stored or not,
-//! which the caller must find out (`resync` in `src/bridge/direction.rs`). In both cases the call has waited for the driver, unless the driver does not answer.
-//! A queued copy that failed at a later call has a number that fails, and its target is tainted (`write_queued`).
+//! A blocking copy that fails leaves its target partly written, and tainted only if it was so before: the caller has the error. A word whose own store failed
+//! may be stored or not, which the caller must find out (`resync` in `src/bridge/direction.rs`). In both cases the call has waited for the driver, unless the
+//! driver does not answer. A queued copy that failed at a later call has a number that fails, and its target is tainted unless it is pageable (`write_queued`).
+//! One that failed at its first call, as a queued publication that was refused, leaves everything as it was.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;

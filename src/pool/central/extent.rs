@@ -289,8 +289,8 @@ enum Outcome {
     Busy,
 }
 
-/// A claim whose memory is on its way. Its drop ends the claim, with the memory that came. Each handle that was taken out is in one of three places: in `left`
-/// until it moves, then, with its new place in `come`, in `gone`; a lost one in `gone` alone.
+/// A claim whose memory is on its way. Its drop ends the claim, with the memory that came. A handle that was taken out is in `left` until it moves, then in
+/// `gone`, and with its new place in `come`; a lost one is in `gone` alone. During the move, [`move_handle`](Central::move_handle) has it.
 struct Extending<'a, M: Memory> {
     central: &'a Central<M>,
     claim: Option<Claim>,
@@ -301,6 +301,8 @@ struct Extending<'a, M: Memory> {
     left: Vec<TakenOut>,
     /// Their memory has moved, or is lost.
     gone: Vec<PartId>,
+    /// The limit or the device refused the rest.
+    is_refused: bool,
     _transit: InTransit<'a, M>,
 }
 
@@ -316,7 +318,8 @@ impl<M: Memory> Extending<'_, M> {
     }
 
     fn end(&mut self, state: &mut State) {
-        let is_transfer = !self.come.is_empty() || !self.gone.is_empty();
+        // Without more memory than before, moved handles are no reason for others to search at once.
+        let is_transfer = !self.is_refused && (!self.come.is_empty() || !self.gone.is_empty());
         if let Some(extent) = &mut state.extent {
             for Come { offset, block, last_use } in self.come.drain(..) {
                 let bytes = block.layout.size() as u64;
@@ -438,7 +441,16 @@ impl<M: Memory> Central<M> {
         }
         let left = state.take_out(chosen);
         drop(state);
-        Some(Extending { central: self, claim: Some(claim), filled: 0, come: Vec::new(), left, gone: Vec::new(), _transit: transit })
+        Some(Extending {
+            central: self,
+            claim: Some(claim),
+            filled: 0,
+            come: Vec::new(),
+            left,
+            gone: Vec::new(),
+            is_refused: false,
+            _transit: transit,
+        })
     }
 
     /// Moves and maps memory into a claim, ends it, and takes the request's block. Errors that frees cannot cure are returned.
@@ -475,7 +487,8 @@ impl<M: Memory> Central<M> {
             // The device has too little. Its memory is given back: this request gets nothing from it. A kernel would defer that.
             let new = extending.come.split_off(moved);
             extending.filled = already;
-            each(new, |come| self.free_slab(come.block, &Uses::NONE));
+            extending.is_refused = true;
+            each(new, |come| self.give_back(come.block));
         }
         let entry = {
             let mut state = self.lock();
@@ -687,6 +700,19 @@ mod tests {
         let after = central.progress.read();
         assert_eq!((after.transfers - before.transfers, after.returns - before.returns), (0, 1));
         central.free_one(&Uses::NONE, &take().expect("the free part is back"));
+    }
+
+    #[test]
+    fn memory_that_did_not_suffice_returns() {
+        let backend = HostBackend::builder().device_memory(6 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
+        let central = &*pool.shared;
+        let request = Request { class_bytes: 12 * MIB, bytes: 12 * MIB, align: 1 };
+        let before = central.progress.read();
+        assert!(central.extend(&request, Moves::None, &Cell::default()).expect("no error").is_none());
+        let after = central.progress.read();
+        assert_eq!((after.transfers, central.reserved(), backend.counters().device_live.bytes), (before.transfers, 0, 0));
+        assert!(central.counts.allocations.load(Relaxed) > 0 && after.returns > before.returns);
     }
 
     #[test]

@@ -155,41 +155,50 @@ impl<M: Memory> Central<M> {
         block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
         self.counts.requested.fetch_sub(bytes, Relaxed);
         // SAFETY: the caller gives up the block, in use by `uses` at most. It is the upstream memory's, whose tag it has again.
-        unsafe { self.free_upstream(block, uses) }
+        unsafe { self.free_upstream(block, uses, Self::note_transfer) }
     }
 
-    /// Frees a slab or the upstream memory's block. Updates the accounts even after a failure or panic.
+    /// Frees a slab or the upstream memory's block. Updates the accounts even after a failure or panic; `note` counts the bytes that are no longer reserved.
     ///
     /// # Safety
     ///
     /// The upstream memory allocated the block, whose tag it has; the caller gives it up, and only `uses` may still use it.
-    unsafe fn free_upstream(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free_upstream(&self, block: Block, uses: &Uses, note: fn(&Self)) -> Result<()> {
         let account = Block { ready: None, ..block };
         let mut outcome = Ok(());
         // SAFETY: the caller gives up a block of the upstream memory, in use by `uses` at most: what `Memory::free` requires.
         let free = || outcome = self.call_upstream(|memory| unsafe { memory.free(&block, uses) });
         both(free, |_| {
             self.counts.frees.fetch_add(1, Relaxed);
-            self.unreserve(account, uses);
+            self.unreserve(account, uses, note);
         });
         outcome
     }
 
     pub(super) fn free_slab(&self, block: Block, uses: &Uses) {
+        self.free_removed(block, uses, Self::note_transfer);
+    }
+
+    /// Frees memory that served no request: it returns to where it was.
+    pub(super) fn give_back(&self, block: Block) {
+        self.free_removed(block, &Uses::NONE, Self::note_return);
+    }
+
+    fn free_removed(&self, block: Block, uses: &Uses, note: fn(&Self)) {
         // SAFETY: a slab of this memory, removed from the table, in use by `uses` at most.
-        if let Err(error) = unsafe { self.free_upstream(block, uses) } {
+        if let Err(error) = unsafe { self.free_upstream(block, uses, note) } {
             self.memory.backend().unreported(error);
         }
     }
 
     /// Releases a freed block's reservation; if it is in use or deferred, a later [`collect`](Self::collect) does so. The block serves queries.
-    fn unreserve(&self, block: Block, uses: &Uses) {
+    fn unreserve(&self, block: Block, uses: &Uses, note: fn(&Self)) {
         let backend = self.memory.backend();
         let is_gone = uses.iter().all(|ticket| backend.is_complete(ticket)) && !backend.is_deferred(&block);
         let mut state = self.lock();
         if is_gone {
             state.reserved -= block.layout.size() as u64;
-            self.note_transfer();
+            note(self);
         } else {
             state.freed_upstream.push((*uses, block));
         }

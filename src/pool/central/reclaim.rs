@@ -19,13 +19,14 @@
 //! [`progress_by_others`](Central::progress_by_others) is the difference, which changes with the transfers of other threads alone while this thread's
 //! transfers are in this pool: so it is read anew after the callback, which may use other pools.
 //!
-//! An extension hides free parts around its place, and each growth takes bytes of the limit; both give them back when they fail. These *returns* have a count
-//! of their own, since they are no reason to search at once: a search may itself extend, so two waiting requests would wake each other for as long as they
-//! wait. Nor do ordinary frees count as transfers, for which the warm path would pay. A waiting request finds the memory of both by looking without news: after
-//! a millisecond, at each doubling of that time, and when nothing is left to wait for. If something returns during that last look, it looks once more at the
-//! next doubling. So it fails only after a search from which no other thread has hidden memory, or after its patience.
+//! An extension hides free parts around its place, each growth takes bytes of the limit, and both may map memory that does not suffice; they give all of it
+//! back when they fail. These *returns* have a count of their own, since they are no reason to search at once: a search may itself extend, so two waiting
+//! requests would wake each other for as long as they wait. Nor do ordinary frees count as transfers, for which the warm path would pay. A request that has
+//! waited, or that a return followed, finds the memory of both by looking without news: after a millisecond, at each doubling of that time, when nothing is
+//! left to wait for, and once after its patience. If something returns during the look with nothing left to wait for, the next one is at the next doubling. So
+//! it fails only after a search from which no other thread has hidden memory, or after a search that began after its patience.
 //!
-//! A free to the upstream memory counts as a transfer.
+//! Other frees to the upstream memory count as transfers.
 //!
 //! # How long
 //!
@@ -159,6 +160,8 @@ impl<M: Memory> Central<M> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         // Whether memory may have come without news since the last search began, and whether that was a look with nothing left to wait for.
         let (mut is_stale, mut was_last, mut next_look) = (false, false, LOOK);
+        // After the patience, one look ends the request.
+        let mut has_looked_late = false;
         let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
             let elapsed = begun.elapsed();
@@ -187,11 +190,12 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
-            if !is_something_left && (!is_stale || is_late && was_last) {
+            if !is_something_left && (!is_stale || has_looked_late) {
                 return Ok(None);
             }
-            if is_stale && (elapsed >= next_look || !is_something_left && !was_last) {
+            if is_stale && (elapsed >= next_look || !is_something_left && (is_late || !was_last)) {
                 next_look = elapsed.saturating_mul(2).max(LOOK);
+                has_looked_late |= is_late;
                 (seen, is_stale, was_last) = (progress, false, !is_something_left);
                 // Bytes of the limit that returned may serve a slab, which a look does not allocate.
                 let search = if has_returned { again } else { look };
@@ -376,8 +380,8 @@ mod tests {
     use crate::memory::Device;
     use crate::pool::Pool;
 
-    /// Looks without success, while another thread's memory returns.
-    fn looks(patience: Duration, mut returns: impl FnMut() -> bool) -> usize {
+    /// Looks without success, while another thread's memory returns. The times of the looks.
+    fn looks(patience: Duration, mut returns: impl FnMut() -> bool) -> Vec<Duration> {
         let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
         let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).patience(patience).build().expect("a pool");
         let central = &*pool.shared;
@@ -388,28 +392,30 @@ mod tests {
             }
         };
         note();
-        let (count, note) = (Cell::new(0), core::cell::RefCell::new(note));
+        let (begun, state) = (Instant::now(), core::cell::RefCell::new((Vec::new(), note)));
         let look = || {
-            count.set(count.get() + 1);
-            (note.borrow_mut())();
+            let (times, note) = &mut *state.borrow_mut();
+            times.push(begun.elapsed());
+            note();
             Ok(None::<()>)
         };
         assert!(central.wait(None, seen, &look, &look).expect("no error").is_none());
-        count.get()
+        state.into_inner().0
     }
 
     #[test]
     fn a_request_looks_again_if_memory_returned_during_its_search() {
         let mut left = [true, true, true, false].into_iter();
-        assert_eq!(looks(Duration::from_secs(600), || left.next().expect("no further look")), 3);
-        assert_eq!(looks(Duration::from_secs(600), || false), 0);
-        assert_eq!(looks(Duration::ZERO, || true), 1, "patience does not spare the first look");
+        assert_eq!(looks(Duration::from_secs(600), || left.next().expect("no further look")).len(), 3);
+        assert_eq!(looks(Duration::from_secs(600), || false).len(), 0);
+        assert_eq!(looks(Duration::ZERO, || true).len(), 1, "patience does not spare the first look");
     }
 
     #[test]
     fn requests_whose_searches_return_memory_do_not_keep_each_other_busy() {
-        let most = 2 + 20_u32.ilog2() as usize;
-        let count = looks(20 * LOOK, || true);
-        assert!((1..=most).contains(&count), "{count} looks, at most at 0, 1, 2, 4, 8 and 16 ms");
+        let most = 3 + 20_u32.ilog2() as usize;
+        let times = looks(20 * LOOK, || true);
+        assert!(times.last().is_some_and(|&last| last >= 20 * LOOK), "the last look is after the patience: {times:?}");
+        assert!(times.len() <= most, "{times:?}, at most at 0, 1, 2, 4, 8, 16 and 20 ms");
     }
 }

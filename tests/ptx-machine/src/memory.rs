@@ -551,7 +551,7 @@ impl Memory {
     }
 
     /// Reads the bytes that a lane sees, the hidden ones of all lanes included; fails if they may be the host's and are not ordered. Afterwards the granule
-    /// knows these bytes alone, as of now; after a failure, which ends the grid, perhaps neither these nor the earlier ones.
+    /// knows those of these bytes that are not hidden, as of now. A failure ends the grid.
     fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
         let now = self.now();
         let raw = read(access.place, access.bytes) << (access.shift() * 8);

@@ -139,7 +139,8 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
         }
         let mut head = oldest;
         while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
-            // A consumer has claimed it. Else all from the head on were given up, since the producers have claimed their slots for the next lap.
+            // A consumer or another producer has claimed it. Else all from the head up to it were given up, if there are any, since the producers have claimed
+            // their slots for the next lap.
             if (oldest.wrapping_sub(found) as i64) < 0 {
                 return None;
             }
