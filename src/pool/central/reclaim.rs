@@ -160,7 +160,7 @@ impl<M: Memory> Central<M> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         // Whether memory may have come without news since the last search began, and whether that was a look with nothing left to wait for.
         let (mut is_stale, mut was_last, mut next_look) = (false, false, LOOK);
-        // After the patience, one look ends the request.
+        // After the patience, one look with nothing left to wait for ends the request.
         let mut has_looked_late = false;
         let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
@@ -195,7 +195,7 @@ impl<M: Memory> Central<M> {
             }
             if is_stale && (elapsed >= next_look || !is_something_left && (is_late || !was_last)) {
                 next_look = elapsed.saturating_mul(2).max(LOOK);
-                has_looked_late |= is_late;
+                has_looked_late |= is_late && !is_something_left;
                 (seen, is_stale, was_last) = (progress, false, !is_something_left);
                 // Bytes of the limit that returned may serve a slab, which a look does not allocate.
                 let search = if has_returned { again } else { look };
