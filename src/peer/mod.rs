@@ -34,9 +34,9 @@
 //! ```
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
+mod copy_path;
 mod matrix;
 mod spread;
-mod strategy;
 mod verify;
 
 use core::fmt;
@@ -49,8 +49,8 @@ use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, Sli
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
+pub use copy_path::Strategy;
 pub use matrix::Matrix;
-pub use strategy::Strategy;
 
 /// The most copies of one [`Peers`] in flight.
 pub const MOST_COPIES: u64 = 16;
