@@ -59,8 +59,8 @@ const ALIGN: usize = 256;
 const HOST_LIMIT: u64 = 4 << 30;
 /// Parts of the table of live blocks: threads that use different blocks rarely meet.
 const SHARDS: usize = 16;
-/// Reclaiming passes of one request, at most.
-const MOST_PASSES: u32 = 64;
+/// Reclaiming passes of one request, at most: each waits for the queued work of all streams.
+const MOST_PASSES: u32 = 16;
 /// So many passes in a row that find nothing end a request: what another thread is allocating or freeing is in no pool for a moment.
 const PASSES_IN_VAIN: u32 = 2;
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Failure, cargo, execute, root};
+use crate::{Failure, cargo, execute, messages, root};
 
 /// Links `libcuda.so.1` in `folder`, and `libcuda.so`, a link to it.
 pub fn link(folder: &Path) -> Result<(), Failure> {
@@ -34,12 +34,11 @@ fn archive() -> Result<PathBuf, Failure> {
     if !output.status.success() {
         return Err(format!("cargo {}: {}", arguments.join(" "), output.status).into());
     }
-    of_messages(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| "cargo names no archive of the driver double".into())
+    of_messages(&messages(&output.stdout)).ok_or_else(|| "cargo names no archive of the driver double".into())
 }
 
-fn of_messages(messages: &str) -> Option<PathBuf> {
-    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let double = messages.find(|message| message["target"]["name"] == "ringmem_driver_double")?;
+fn of_messages(messages: &[Value]) -> Option<PathBuf> {
+    let double = messages.iter().find(|message| message["target"]["name"] == "ringmem_driver_double")?;
     let files = double["filenames"].as_array()?.iter().filter_map(Value::as_str);
     files.map(PathBuf::from).find(|file| file.extension().is_some_and(|kind| kind == "a"))
 }
@@ -55,8 +54,9 @@ mod tests {
                 "{{\"reason\":\"compiler-artifact\",\"target\":{{\"name\":\"{name}\"}},\"filenames\":[\"/t/{name}.rlib\",\"{file}\"]}}\n"
             )
         };
-        let messages = artifact("other", "/t/libother.a") + &artifact("ringmem_driver_double", "/t/libdouble-12.a") + "not json\n";
-        assert_eq!(of_messages(&messages), Some(PathBuf::from("/t/libdouble-12.a")));
-        assert_eq!(of_messages(&artifact("ringmem_driver_double", "/t/double.so")), None);
+        let of = |text: &str| of_messages(&messages(text.as_bytes()));
+        let both = artifact("other", "/t/libother.a") + &artifact("ringmem_driver_double", "/t/libdouble-12.a") + "not json\n";
+        assert_eq!(of(&both), Some(PathBuf::from("/t/libdouble-12.a")));
+        assert_eq!(of(&artifact("ringmem_driver_double", "/t/double.so")), None);
     }
 }

@@ -30,6 +30,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringmem::streaming::FileSink;
+use serde_json::Value;
 
 type Failure = Box<dyn Error>;
 
@@ -158,6 +159,11 @@ fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     cargo
+}
+
+/// The messages of a cargo with `--message-format=json`.
+fn messages(stdout: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Runs a command, which must succeed; prints it, and how long it took.

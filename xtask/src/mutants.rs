@@ -135,8 +135,7 @@ fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
         };
     }
     let output = command.stderr(Stdio::inherit()).output()?;
-    let messages: Vec<serde_json::Value> =
-        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let messages = crate::messages(&output.stdout);
     if !output.status.success() {
         let errors: Vec<&str> = messages.iter().filter_map(|message| message["message"]["rendered"].as_str()).collect();
         return Err(format!("the broken tree does not compile:\n{}", errors.concat()).into());

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Failure, cargo, execute, text_of};
+use crate::{Failure, cargo, execute, messages, text_of};
 
 /// Forgets grants with values inside on purpose; it counts drops itself.
 const LEAKS: &str = "every_value_is_dropped_once";
@@ -13,7 +13,7 @@ const LEAKS: &str = "every_value_is_dropped_once";
 pub fn run() -> Result<(), Failure> {
     let arguments = ["test", "--quiet", "-p", "ringmem-layouts", "--lib", "--test", "suite", "--no-run", "--message-format=json"];
     let output = cargo().args(arguments).stderr(Stdio::inherit()).output()?;
-    let messages = String::from_utf8_lossy(&output.stdout);
+    let messages = messages(&output.stdout);
     let program = |kind| program(&messages, kind).ok_or_else(|| format!("cargo {}: no test program of kind {kind}", arguments.join(" ")));
     let (unit, suite) = (program("lib")?, program("test")?);
     let memcheck = |program: &Path, leaks: &str, tests: &[&str]| {
@@ -52,9 +52,8 @@ impl Drop for Running {
     }
 }
 
-fn program(messages: &str, kind: &str) -> Option<PathBuf> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut tests = messages.filter(|message| message["profile"]["test"] == true && message["target"]["kind"][0] == kind);
+fn program(messages: &[Value], kind: &str) -> Option<PathBuf> {
+    let mut tests = messages.iter().filter(|message| message["profile"]["test"] == true && message["target"]["kind"][0] == kind);
     tests.find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
@@ -67,7 +66,8 @@ mod tests {
         let of = |kind: &str, is_test: bool, file: &str| {
             format!("{{\"profile\":{{\"test\":{is_test}}},\"target\":{{\"kind\":[\"{kind}\"]}},\"executable\":{file}}}\n")
         };
-        let messages = of("lib", false, "null") + &of("lib", true, "\"/t/unit\"") + "text\n" + &of("test", true, "\"/t/suite\"");
+        let text = of("lib", false, "null") + &of("lib", true, "\"/t/unit\"") + "text\n" + &of("test", true, "\"/t/suite\"");
+        let messages = messages(text.as_bytes());
         assert_eq!((program(&messages, "lib"), program(&messages, "test")), (Some("/t/unit".into()), Some("/t/suite".into())));
         assert_eq!(program(&messages, "bench"), None);
     }
