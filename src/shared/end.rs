@@ -67,6 +67,9 @@ impl<E: End> End for Single<'_, E> {
     fn is_disconnected(&self) -> bool {
         false
     }
+    fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
     fn leave(self, after: impl FnOnce(&E::Word)) {
         after(self.0.wait_words().theirs);
     }

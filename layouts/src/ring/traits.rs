@@ -259,14 +259,21 @@ impl<E: End> End for &mut E {
     type Word = E::Word;
     type Corrupt = E::Corrupt;
     const LONGEST_SLEEP: Option<Duration> = E::LONGEST_SLEEP;
+    const NEEDS_DROP: bool = E::NEEDS_DROP;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         E::wait_words(self)
     }
     fn is_disconnected(&self) -> bool {
         E::is_disconnected(self)
     }
+    fn is_here(&self) -> bool {
+        E::is_here(self)
+    }
     fn leave(self, after: impl FnOnce(&E::Word)) {
         after(E::wait_words(self).theirs);
+    }
+    fn discard_if_abandoned(&self) {
+        E::discard_if_abandoned(self);
     }
 }
 
