@@ -301,7 +301,9 @@ fn possible(size: u64) -> Result<u64, String> {
 fn hold(live: &mut u64, size: u64) -> Result<(), String> {
     let held = *live + possible(size)?;
     if held > LARGEST {
-        return Err(format!("{held} bytes are live with this block; no device has more than 2^47 (128 TiB)"));
+        return Err(format!(
+            "{held} bytes are live with this block, those from before the recording included; no device has more than 2^47 (128 TiB)"
+        ));
     }
     *live = held;
     Ok(())

@@ -98,8 +98,8 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
         let time_ns = order.time.and_then(|place| clock.read(time(unquoted(row.get(place)?))?));
         let mut raw = |address| {
             let (size, id) = (number("Size", size)?, number("Stream", stream)?);
-            // What is no block has no stream.
-            if size > 0 || address > 0 {
+            // What is neither a block nor a refused request has no stream.
+            if size > 0 || address > 0 || action == "allocate failure" {
                 builder.stream_named(id, || stream.to_owned());
             }
             Ok::<_, ReadError>(Raw { address, size, stream: id, stack: StackId::default(), name: NameId::default(), time_ns })

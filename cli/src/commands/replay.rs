@@ -9,6 +9,7 @@
 mod policies;
 mod report;
 
+use std::alloc::Layout;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -398,10 +399,13 @@ fn observe(
     Ok(seen)
 }
 
-/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it.
-const fn calls_of(event: &Event, outcome: &Outcome) -> usize {
+/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it. One that no memory can give is
+/// refused without a call.
+fn calls_of(event: &Event, outcome: &Outcome) -> usize {
+    let is_layout = |size: u64, align: u64| size > 0 && Layout::from_size_align(size as usize, align as usize).is_ok();
     match (event, outcome) {
         (_, Outcome::NotLive) => 0,
+        (&(Event::Alloc { size, align, .. } | Event::Refused { size, align, .. }), Outcome::Refused(_)) if !is_layout(size, align) => 0,
         (Event::Refused { .. }, Outcome::Allocated | Outcome::FreeFailed(_)) => 2,
         _ => 1,
     }

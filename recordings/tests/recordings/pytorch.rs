@@ -436,7 +436,7 @@ fn other_data_is_no_snapshot() {
         ),
         (
             snapshot(vec![], vec![(1..4).map(|address| event("alloc", address, 1 << 46)).collect()]),
-            "device 0, event 2: 211106232532992 bytes are live with this block; no device has more than 2^47 (128 TiB)",
+            "device 0, event 2: 211106232532992 bytes are live with this block, those from before the recording included; no device has more than 2^47 (128 TiB)",
         ),
         (
             snapshot(vec![segment(0, 4096, 1 << 40, vec![block(Some(4096), 1 << 50, None, "active_allocated")])], vec![]),

@@ -120,8 +120,9 @@ fn allocations_of_no_bytes_are_no_blocks_and_their_frees_are_known() {
 
 #[test]
 fn streams_keep_their_recorded_names() {
-    let recording =
-        read(format!("{HEADER}1,t,allocate,0x1,8,0x7F2a\n1,t,allocate,0x2,8,0\n1,t,allocate,0x3,8,0x7f2a\n1,t,allocate,0x4,8,7\n"));
+    let recording = read(format!(
+        "{HEADER}1,t,allocate failure,(nil),0,0x7F2a\n1,t,allocate,0x2,8,0\n1,t,allocate,0x3,8,0x7f2a\n1,t,allocate,0x4,8,7\n"
+    ));
     let device = &recording.devices[0];
     let names: Vec<_> = device.events.iter().map(|event| device.stream_name(event.stream)).collect();
     assert_eq!(names.iter().map(|name| name.as_deref()).collect::<Vec<_>>(), ["0x7F2a", "0", "0x7F2a", "7"].map(Some));
