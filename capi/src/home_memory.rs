@@ -9,6 +9,8 @@
 //! A position costs no call of the driver until the backend asks whether it is complete.
 
 use core::alloc::Layout;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::SeqCst;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -17,12 +19,40 @@ use ringmem::memory::{Device, DeviceOnly, Limited, Memory};
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
-/// The longest wait for a stream.
+/// The longest wait for streams.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct HomeMemory {
     pub memory: Limited<Device>,
     pub home: StreamId,
+    pub calls: Arc<Calls>,
+}
+
+/// Calls that take memory from the device. While one runs it has bytes of the limit, and gives them back if the device refuses.
+#[derive(Default)]
+pub(crate) struct Calls {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Calls {
+    pub fn run<R>(&self, call: impl FnOnce() -> R) -> R {
+        struct Ended<'a>(&'a AtomicU64);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        self.begun.fetch_add(1, SeqCst);
+        // Also after a panic.
+        let _ended = Ended(&self.ended);
+        call()
+    }
+
+    /// The calls that have ended, and those that have begun, in this order: a call that begins between is one that runs.
+    pub fn ended_and_begun(&self) -> (u64, u64) {
+        (self.ended.load(SeqCst), self.begun.load(SeqCst))
+    }
 }
 
 impl HomeMemory {
@@ -36,7 +66,7 @@ unsafe impl Memory for HomeMemory {
     type Visibility = DeviceOnly;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        self.memory.alloc(layout, on)
+        self.calls.run(|| self.memory.alloc(layout, on))
     }
 
     /// Without the position the block may be in use: then it stays allocated, until the process ends.
@@ -63,7 +93,7 @@ unsafe impl Memory for HomeMemory {
     }
 
     fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
-        self.memory.map(range, offset, bytes)
+        self.calls.run(|| self.memory.map(range, offset, bytes))
     }
 
     unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {

@@ -33,9 +33,12 @@ use core::alloc::Layout;
 use core::ffi::{c_char, c_void};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread;
+use std::time::Instant;
 
 use ringmem::__dlpack::device_of;
 use ringmem::__process::Process;
@@ -49,7 +52,7 @@ use ringmem::snapshot::Snapshot;
 
 use crate::arguments::{Output, Versioned, borrowed, handle, path, read, write};
 use crate::devices::Devices;
-use crate::home_memory::{HomeMemory, PATIENCE, add, position};
+use crate::home_memory::{Calls, HomeMemory, PATIENCE, add, position};
 use crate::status::{Failure, Status, call};
 use crate::streams::{Listener, Raw, Streams};
 
@@ -59,10 +62,12 @@ const ALIGN: usize = 256;
 const HOST_LIMIT: u64 = 4 << 30;
 /// Parts of the table of live blocks: threads that use different blocks rarely meet.
 const SHARDS: usize = 16;
-/// Reclaiming passes of one request, at most: each waits for the queued work of all streams.
+/// Reclaiming passes of one request, at most.
 const MOST_PASSES: u32 = 16;
-/// So many passes in a row that find nothing end a request: what another thread is allocating or freeing is in no pool for a moment.
+/// So many passes in a row that find nothing end a request: what another thread is freeing is in no pool for a moment.
 const PASSES_IN_VAIN: u32 = 2;
+/// The longest pause for calls of other threads.
+const MOST_PAUSE: Duration = Duration::from_millis(64);
 
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +93,8 @@ pub struct PoolOptions {
     pub memory: i32,
     /// Most bytes that the pool reserves. 0: of device memory, all that the device has; of pinned and managed memory, 4 GiB.
     pub limit: u64,
-    /// Bytes of a slab. 0: device memory is mapped behind an address range if the device can, else slabs have 32 MiB. Not for pinned memory.
+    /// Bytes of a slab, 64 KiB to just below 1 TiB. 0: device memory is mapped behind an address range if the device can, else slabs have 32 MiB. Not for
+    /// pinned memory.
     pub slab: u64,
 }
 
@@ -179,6 +185,7 @@ struct StreamPool {
     home: StreamId,
     raw: Raw,
     pool: pool::Pool<HomeMemory>,
+    calls: Arc<Calls>,
     /// Gets the counts when this ends.
     ended: Arc<Mutex<Statistics>>,
 }
@@ -575,9 +582,11 @@ impl Pool {
         if let Some(pool) = pools.read().unwrap_or_else(PoisonError::into_inner).open.get(&home) {
             return Ok(Arc::clone(pool));
         }
-        let builder = pool::Pool::builder(HomeMemory { memory: memory.clone(), home }).limit(memory.limit()).hygiene(Hygiene::Leave);
+        let calls = Arc::<Calls>::default();
+        let below = HomeMemory { memory: memory.clone(), home, calls: Arc::clone(&calls) };
+        let builder = pool::Pool::builder(below).limit(memory.limit()).hygiene(Hygiene::Leave);
         let pool = slab.into_iter().fold(builder, pool::Builder::slab).build()?;
-        let new = Arc::new(StreamPool { home, raw, pool, ended: Arc::clone(&self.ended) });
+        let new = Arc::new(StreamPool { home, raw, pool, calls, ended: Arc::clone(&self.ended) });
         let mut pools = pools.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have been first; then the new pool is dropped, without memory.
         Ok(Arc::clone(pools.open.entry(home).or_insert(new)))
@@ -586,47 +595,69 @@ impl Pool {
     /// Allocates from a stream's pool; reclaims memory until that succeeds, or until there is none to reclaim.
     ///
     /// Memory that a pass frees is there for all threads, and a thread that is not short of memory can be the first to take it; what that thread frees later
-    /// is idle in its own pool. So one pass does not suffice. Threads that reclaim take turns, or they would free memory for each other in vain.
+    /// is idle in its own pool. So one pass does not suffice. Threads that reclaim take turns, or they would free memory for each other in vain. A turn waits
+    /// for streams at most [`PATIENCE`] in all: their work may wait for another thread that is short of memory.
+    ///
+    /// A call of another thread that takes memory from the device has bytes of the limit, and gives them back if the device refuses. So an attempt during
+    /// which such a call ran tells nothing, and is repeated after a pause.
     fn allocate_or_reclaim(&self, memory: &Limited<Device>, home: &StreamPool, layout: Layout) -> ringmem::Result<Block> {
-        let mut outcome = home.pool.alloc(layout, None);
+        let outcome = home.pool.alloc(layout, None);
         if !is_shortage(&outcome) {
             return outcome;
         }
         let _turn = self.reclaiming.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut in_vain = 0;
-        for _ in 0..MOST_PASSES {
-            let has_found = self.reclaim(memory, home.home);
-            outcome = home.pool.alloc(layout, None);
-            in_vain = if has_found { 0 } else { in_vain + 1 };
-            if !is_shortage(&outcome) || in_vain == PASSES_IN_VAIN {
-                break;
+        let until = Instant::now() + PATIENCE;
+        let (mut passes, mut in_vain) = (0, 0);
+        loop {
+            let before = self.calls_but(home.home);
+            // The first of them: the thread before may have reclaimed enough.
+            let outcome = home.pool.alloc(layout, None);
+            if !is_shortage(&outcome) || passes == MOST_PASSES || in_vain == PASSES_IN_VAIN {
+                return outcome;
             }
+            let has_found = self.reclaim(memory, home.home, until);
+            let after = self.calls_but(home.home);
+            let has_met = before.0 != before.1 || before.1 != after.1;
+            if after.0 != after.1 {
+                thread::sleep(MOST_PAUSE.min(Duration::from_millis(1 << passes)));
+            }
+            in_vain = if has_found || has_met { 0 } else { in_vain + 1 };
+            passes += 1;
         }
-        outcome
+    }
+
+    /// The calls of all stream pools but one that have ended, and those that have begun.
+    fn calls_but(&self, home: StreamId) -> (u64, u64) {
+        let others = self.stream_pools().into_iter().filter(|pool| pool.home != home);
+        others.map(|pool| pool.calls.ended_and_begun()).fold((0, 0), |sum, pool| (sum.0 + pool.0, sum.1 + pool.1))
     }
 
     /// Makes memory available that is free but for queued work, and the idle memory of all stream pools but one. Returns whether there was any, or other
     /// threads have taken or freed memory meanwhile.
     ///
     /// Blocks wait for recorded streams, and freed memory for the streams that used it; only these tell when it is free. So this waits for the present work of
-    /// all streams of the device, as PyTorch's allocator does before it reports that memory is exhausted.
-    fn reclaim(&self, memory: &Limited<Device>, but: StreamId) -> bool {
+    /// all streams of the device, as PyTorch's allocator does before it reports that memory is exhausted. Blocks of streams that do not complete their work
+    /// in time are no find.
+    fn reclaim(&self, memory: &Limited<Device>, but: StreamId, until: Instant) -> bool {
         let (before, pools) = (memory.used(), self.stream_pools());
         let is_pending = pools.iter().any(|pool| pool.pool.statistics().pending > 0);
-        self.wait_for_all();
+        let is_complete = self.wait_for_all(until);
         let trimmed: u64 = pools.iter().filter(|pool| pool.home != but).map(|other| other.pool.trim_to(0)).sum();
         // Freed memory follows in the order of its stream.
-        self.wait_for_all();
-        is_pending || trimmed > 0 || memory.used() != before
+        self.wait_for_all(until);
+        (is_pending && is_complete) || trimmed > 0 || memory.used() != before
     }
 
-    fn wait_for_all(&self) {
+    /// Waits for the present work of all streams; returns whether all has completed in time.
+    fn wait_for_all(&self, until: Instant) -> bool {
+        let mut is_complete = true;
         for stream in self.streams.all(self.device) {
             if let Ok(position) = self.backend.record_position(stream) {
                 // A failure of the stream's work is reported to its owner. The position is complete then, too.
-                let _ = self.backend.wait(position, Some(PATIENCE));
+                is_complete &= self.backend.wait(position, Some(until.saturating_duration_since(Instant::now()))).unwrap_or(true);
             }
         }
+        is_complete
     }
 
     fn explained(&self, error: Error) -> Failure {
@@ -878,4 +909,123 @@ pub unsafe extern "C" fn ringmem_pool_write_snapshot(pool: *const PoolHandle, fi
         pool.check_process()?;
         write_snapshot([pool], file)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicBool;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    use ringmem::backend::Launch;
+    use ringmem::backend::host::HostBackend;
+    use ringmem::image::{Entry, KernelHost};
+    use ringmem::{Abi, Image};
+
+    use super::*;
+    use crate::streams::AnyBackend;
+
+    const MIB: usize = 1 << 20;
+
+    static IS_HELD: AtomicBool = AtomicBool::new(true);
+
+    fn hold(host: &dyn KernelHost, _: &[u64]) {
+        while IS_HELD.load(SeqCst) {
+            host.pause(1000);
+        }
+    }
+
+    const HOLD: Image = Image { ptx: b"", host: &[Entry { name: "hold", arguments: 0, run: hold }], abi: Abi::of(&[]) };
+
+    /// A pool on a simulated device, whose streams are any numbers.
+    fn pool_of(limit: usize, slab: usize) -> Arc<Pool> {
+        let backend = HostBackend::builder().device_memory(64 << 20).build().expect("room");
+        let streams = Arc::new(Streams::new(AnyBackend::Simulated(backend)).with_any_handle());
+        let options = PoolOptions { size: size_of::<PoolOptions>(), device: 0, memory: 0, limit: limit as u64, slab: slab as u64 };
+        Pool::new(&streams, &options).expect("a pool")
+    }
+
+    impl Pool {
+        fn source(&self) -> (&Limited<Device>, Option<u64>, &RwLock<StreamPools>) {
+            let Source::Streams { memory, slab, pools } = &self.source else { panic!("device memory") };
+            (memory, *slab, pools)
+        }
+
+        fn of(self: &Arc<Self>, stream: Raw) -> Arc<StreamPool> {
+            let (memory, slab, pools) = self.source();
+            // SAFETY: any handle stands for a stream.
+            unsafe { self.pool_of(stream, memory, slab, pools) }.expect("a pool")
+        }
+
+        fn block(self: &Arc<Self>, bytes: usize, stream: Raw) -> Result<u64, Status> {
+            // SAFETY: any handle stands for a stream.
+            unsafe { self.allocate(bytes, stream) }.map_err(|failure| failure.status())
+        }
+
+        fn release(&self, address: u64) {
+            // SAFETY: any handle stands for a stream, and no work uses the block that is not recorded.
+            unsafe { self.free(address, None) }.unwrap_or_else(|failure| panic!("{}", failure.text()));
+        }
+    }
+
+    fn attempts(of: &StreamPool) -> u64 {
+        of.calls.ended_and_begun().1
+    }
+
+    #[test]
+    fn a_block_of_a_stream_that_does_not_end_its_work_is_no_find() {
+        let pool = pool_of(4 * MIB, 0);
+        let (memory, ..) = pool.source();
+        let block = pool.block(2 * MIB, 1).expect("room");
+        // SAFETY: any handle stands for a stream.
+        let user = unsafe { pool.streams.id(0, 2) }.expect("a stream");
+        let module = pool.backend.load(&HOLD, &HOLD.abi).expect("a kernel");
+        let launch = Launch { module, name: "hold", arguments: &[], groups: 1, warps: 1, stays: false, operands: &[], elements: None };
+        // SAFETY: the kernel accesses no memory.
+        unsafe { pool.backend.launch(&launch, user) }.expect("queued");
+        // SAFETY: any handle stands for a stream.
+        unsafe { pool.record(block, 2) }.unwrap_or_else(|failure| panic!("{}", failure.text()));
+        pool.release(block);
+        let home = pool.of(1);
+        assert_eq!(home.pool.statistics().pending, 1);
+        assert!(!pool.reclaim(memory, home.home, Instant::now()), "the block stays pending");
+        IS_HELD.store(false, SeqCst);
+        assert!(pool.reclaim(memory, home.home, Instant::now() + PATIENCE), "the block is free");
+    }
+
+    #[test]
+    fn a_request_is_tried_again_while_another_stream_takes_memory() {
+        let pool = pool_of(4 * MIB, MIB);
+        let [home, other] = [1, 2].map(|stream| pool.of(stream));
+        let held = pool.block(3 * MIB, 2).expect("room");
+        let refused = || {
+            let before = attempts(&home);
+            assert_eq!(pool.block(2 * MIB, 1), Err(Status::OutOfMemory));
+            attempts(&home) - before
+        };
+        let alone = refused();
+        assert!(other.calls.run(refused) > alone, "the other call may give its bytes back");
+        pool.release(held);
+        assert!(pool.block(2 * MIB, 1).is_ok());
+    }
+
+    #[test]
+    fn a_request_whose_turn_comes_takes_what_was_freed_meanwhile() {
+        let pool = pool_of(4 * MIB, MIB);
+        let [home, other] = [1, 2].map(|stream| pool.of(stream));
+        let (held, _rest) = (pool.block(2 * MIB, 1).expect("room"), pool.block(MIB, 3).expect("room"));
+        pool.release(pool.block(MIB / 2, 2).expect("room"));
+        let idle = other.pool.statistics().reserved_bytes;
+        thread::scope(|scope| {
+            let turn = pool.reclaiming.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = attempts(&home);
+            let late = scope.spawn(|| pool.block(2 * MIB, 1));
+            while attempts(&home) == before {
+                thread::yield_now();
+            }
+            pool.release(held);
+            drop(turn);
+            assert!(late.join().is_ok_and(|block| block.is_ok()));
+        });
+        assert_eq!((idle, other.pool.statistics().reserved_bytes), (MIB as u64, MIB as u64), "nothing was taken from the other stream");
+    }
 }
