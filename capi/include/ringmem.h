@@ -148,7 +148,8 @@ typedef struct ringmem_pool_options {
     int32_t memory;
     // Most bytes that the pool reserves. 0: of device memory, all that the device has; of pinned and managed memory, 4 GiB.
     uint64_t limit;
-    // Bytes of a slab. 0: device memory is mapped behind an address range if the device can, else slabs have 32 MiB. Not for pinned memory.
+    // Bytes of a slab, 64 KiB to just below 1 TiB. 0: device memory is mapped behind an address range if the device can, else slabs have 32 MiB. Not for
+    // pinned memory.
     uint64_t slab;
 } ringmem_pool_options;
 
@@ -212,16 +213,19 @@ extern "C" {
 // first.
 const char *ringmem_version(void);
 
-// Opens the devices of the CUDA driver, which the process loads here if it has not yet. Their primary contexts are used, as by CUDA's runtime.
+// Opens the devices of the CUDA driver, which the process loads here if it has not yet. Their primary contexts are used, as by CUDA's runtime. The first use
+// of a device creates 32 streams and 28 MiB of page-locked memory, which stay until the process ends.
 //
 // Any thread. Close them with `ringmem_devices_close`.
 //
 // The caller promises: `devices` is null, or valid for the write of a pointer.
 ringmem_status ringmem_cuda_open(struct ringmem_devices **devices);
 
-// Opens simulated devices of `bytes` bytes each, for tests without a GPU. Their addresses are no pointers: `ringmem_copy` reads and writes them.
+// Opens 1 to 64 simulated devices of `bytes` bytes each, for tests without a GPU. Their addresses are no pointers: `ringmem_copy` reads and writes them.
 //
 // Any thread. Close them with `ringmem_devices_close`.
+//
+// Errors: INVALID for another number of devices, for 0 bytes, and for more than can have addresses; the text states the limits.
 //
 // The caller promises: `devices` is null, or valid for the write of a pointer.
 ringmem_status ringmem_simulated_open(uint32_t count,
@@ -650,7 +654,7 @@ ringmem_status ringmem_consumer_capacity(struct ringmem_consumer *consumer, size
 //
 // Any thread may call this. The end keeps the memory: the ring may be closed before it. Close the end with `ringmem_producer_close`.
 //
-// Errors: BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
+// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
 // without permission to read and write the memory.
 //
 // The caller promises: `ring` is open. `expected` is NULL or valid for reads. `producer` is valid for writes.
@@ -694,8 +698,8 @@ ringmem_status ringmem_producer_push_many(struct ringmem_producer *producer,
 // `timeout_ns` is in nanoseconds: 0 does not wait, a negative one has no limit. The call sleeps after a few microseconds; the death of a sleeping
 // end's peer is noticed within a second. One thread at a time may use the end.
 //
-// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left, even if a slot is free, or has died, which a later call notices;
-// INVALID for NULL; CORRUPT if the consumer's index is out of range.
+// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has closed its end, even if a slot is free, or has died: only a call that
+// finds the ring full notices a death; INVALID for NULL; CORRUPT if the consumer's index is out of range.
 //
 // The caller promises: `producer` is open, and no other thread uses it. `message` is valid for reads of a message.
 ringmem_status ringmem_producer_push_wait(struct ringmem_producer *producer,
@@ -839,6 +843,8 @@ void ringmem_torch_begin_allocate_to_pool(int _device,
                                           const void *_filter);
 
 // Reads the figures of a device's pool, all 0 before its first allocation.
+//
+// Errors: INVALID for null and another `size`; NO_DEVICE for a device that does not exist, once one is in use.
 //
 // The caller promises: `statistics` is null, or to as many writable bytes as its `size` says.
 ringmem_status ringmem_torch_read_statistics(int device, struct ringmem_pool_statistics *statistics);

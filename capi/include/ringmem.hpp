@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ratio>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -152,6 +153,35 @@ struct done {};
 // The timeout without a limit. Any other that is negative has passed, such as the rest of a deadline.
 inline constexpr std::chrono::nanoseconds forever = std::chrono::nanoseconds::min();
 
+// The timeout of a call, from any duration: what nanoseconds cannot count is the longest, or has passed.
+class timeout {
+public:
+    template <class Rep, class Period>
+    constexpr timeout(std::chrono::duration<Rep, Period> time) noexcept : time_(within(time)) {}
+
+    // For ringmem.h, where each negative timeout has no limit.
+    constexpr std::int64_t nanoseconds() const noexcept {
+        if (time_ == forever) return -1;
+        return time_.count() < 0 ? 0 : std::int64_t(time_.count());
+    }
+
+private:
+    template <class Rep, class Period>
+    static constexpr std::chrono::nanoseconds within(std::chrono::duration<Rep, Period> time) noexcept {
+        using nano = std::chrono::nanoseconds;
+        if constexpr (std::ratio_greater_equal_v<Period, std::nano>) {
+            using wide = std::chrono::duration<std::common_type_t<Rep, std::int64_t>, Period>;
+            if (!(wide(time) < std::chrono::duration_cast<wide>(nano::max()))) return nano::max();
+            if constexpr (std::is_signed_v<Rep>) {
+                if (wide(time) < std::chrono::duration_cast<wide>(nano::min())) return nano(-1);
+            }
+        }
+        return std::chrono::duration_cast<nano>(time);
+    }
+
+    std::chrono::nanoseconds time_;
+};
+
 // The state of an end's owner, and the number of its owners so far.
 struct owner {
     owner_state state;
@@ -167,12 +197,6 @@ struct closer {
         Close(object);
     }
 };
-
-// For ringmem.h, where each negative timeout has no limit.
-constexpr std::int64_t limit(std::chrono::nanoseconds timeout) noexcept {
-    if (timeout == forever) return -1;
-    return timeout.count() < 0 ? 0 : std::int64_t(timeout.count());
-}
 
 template <class T, class... Arguments>
 result<T> made(ringmem::status found, Arguments&&... arguments) {
@@ -199,8 +223,8 @@ public:
     // FULL if there is no free slot.
     result<done> push(const T& message) { return detail::made<done>(ringmem_producer_push(get(), &message)); }
     // Waits for a free slot. DISCONNECTED if the consumer has left or died.
-    result<done> push_wait(const T& message, std::chrono::nanoseconds timeout = forever) {
-        return detail::made<done>(ringmem_producer_push_wait(get(), &message, detail::limit(timeout)));
+    result<done> push_wait(const T& message, timeout limit = forever) {
+        return detail::made<done>(ringmem_producer_push_wait(get(), &message, limit.nanoseconds()));
     }
     // Returns the number of messages that fit, at least 1; FULL if none does.
     result<std::size_t> push_many(span<const T> messages) {
@@ -220,12 +244,12 @@ public:
     // Publishes the first `count` reserved slots.
     result<done> commit(std::size_t count) { return detail::made<done>(ringmem_producer_commit(get(), count)); }
     // Waits for a free slot.
-    result<done> wait(std::chrono::nanoseconds timeout = forever) { return detail::made<done>(ringmem_producer_wait(get(), detail::limit(timeout))); }
+    result<done> wait(timeout limit = forever) { return detail::made<done>(ringmem_producer_wait(get(), limit.nanoseconds())); }
 
     // Waits for a consumer; returns its generation.
-    result<std::uint64_t> wait_for_peer(std::chrono::nanoseconds timeout = forever) {
+    result<std::uint64_t> wait_for_peer(timeout limit = forever) {
         std::uint64_t generation = 0;
-        const status found = ringmem_producer_wait_for_peer(get(), detail::limit(timeout), &generation);
+        const status found = ringmem_producer_wait_for_peer(get(), limit.nanoseconds(), &generation);
         return detail::made<std::uint64_t>(found, generation);
     }
     result<owner> peer_state() {
@@ -266,9 +290,9 @@ public:
         return detail::made<T>(found, message);
     }
     // Waits for a message. DISCONNECTED if the producer has left or died, and no message remains.
-    result<T> pop_wait(std::chrono::nanoseconds timeout = forever) {
+    result<T> pop_wait(timeout limit = forever) {
         T message;
-        const status found = ringmem_consumer_pop_wait(get(), &message, detail::limit(timeout));
+        const status found = ringmem_consumer_pop_wait(get(), &message, limit.nanoseconds());
         return detail::made<T>(found, message);
     }
     // Returns the number of messages moved into `messages`, at least 1; EMPTY if there is none.
@@ -289,12 +313,12 @@ public:
     // Removes the first `count` peeked messages.
     result<done> release(std::size_t count) { return detail::made<done>(ringmem_consumer_release(get(), count)); }
     // Waits for a message.
-    result<done> wait(std::chrono::nanoseconds timeout = forever) { return detail::made<done>(ringmem_consumer_wait(get(), detail::limit(timeout))); }
+    result<done> wait(timeout limit = forever) { return detail::made<done>(ringmem_consumer_wait(get(), limit.nanoseconds())); }
 
     // Waits for a producer; returns its generation.
-    result<std::uint64_t> wait_for_peer(std::chrono::nanoseconds timeout = forever) {
+    result<std::uint64_t> wait_for_peer(timeout limit = forever) {
         std::uint64_t generation = 0;
-        const status found = ringmem_consumer_wait_for_peer(get(), detail::limit(timeout), &generation);
+        const status found = ringmem_consumer_wait_for_peer(get(), limit.nanoseconds(), &generation);
         return detail::made<std::uint64_t>(found, generation);
     }
     result<owner> peer_state() {

@@ -84,8 +84,8 @@ pub(crate) unsafe fn read<T: Versioned>(place: *const T) -> Result<T> {
     // SAFETY: not null, so a readable `usize`, as the caller promises.
     let size = unsafe { size.read() };
     let (least, known) = (size_of::<usize>(), size_of::<T>());
-    // Beyond any version.
-    if !(least..=4096).contains(&size) {
+    // Beyond any version, or no size of a structure.
+    if !(least..=4096).contains(&size) || !size.is_multiple_of(align_of::<T>()) {
         return Err(Failure::new(Status::Invalid, format!("`{}.size` is {size}, not the size of the structure", T::NAME)));
     }
     // SAFETY: all zeros are a value, by the promise of the trait.
@@ -113,7 +113,7 @@ pub(crate) unsafe fn write<T: Versioned>(place: *mut T, value: &T) -> Result {
     // SAFETY: not null, so a readable `usize`, as the caller promises.
     let size = unsafe { size.read() };
     let (least, known) = (size_of::<usize>(), size_of::<T>());
-    if size < least {
+    if size < least || !size.is_multiple_of(align_of::<T>()) {
         return Err(Failure::new(Status::Invalid, format!("`{}.size` is {size}, not the size of the structure", T::NAME)));
     }
     let bytes = size.min(known) - least;

@@ -42,7 +42,8 @@ pub(crate) fn forked() -> Failure {
     Failure::new(Status::Unsupported, "CUDA cannot be used in a process that was forked after its first use")
 }
 
-/// Opens the devices of the CUDA driver, which the process loads here if it has not yet. Their primary contexts are used, as by CUDA's runtime.
+/// Opens the devices of the CUDA driver, which the process loads here if it has not yet. Their primary contexts are used, as by CUDA's runtime. The first use
+/// of a device creates 32 streams and 28 MiB of page-locked memory, which stay until the process ends.
 ///
 /// Any thread. Close them with `ringmem_devices_close`.
 ///
@@ -59,9 +60,11 @@ pub unsafe extern "C" fn ringmem_cuda_open(devices: *mut *mut Devices) -> Status
     })
 }
 
-/// Opens simulated devices of `bytes` bytes each, for tests without a GPU. Their addresses are no pointers: `ringmem_copy` reads and writes them.
+/// Opens 1 to 64 simulated devices of `bytes` bytes each, for tests without a GPU. Their addresses are no pointers: `ringmem_copy` reads and writes them.
 ///
 /// Any thread. Close them with `ringmem_devices_close`.
+///
+/// Errors: INVALID for another number of devices, for 0 bytes, and for more than can have addresses; the text states the limits.
 ///
 /// # Safety
 ///

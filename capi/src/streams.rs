@@ -67,16 +67,24 @@ impl Streams {
         }
     }
 
+    /// The legacy default stream of CUDA has two handles, 0 and 1.
+    const fn without_alias(&self, raw: Raw) -> Raw {
+        if matches!(self.backend, AnyBackend::Cuda(_)) && raw == 1 { 0 } else { raw }
+    }
+
     /// Returns the backend's number of a stream.
     ///
     /// # Safety
     ///
-    /// The handle is 0, of [`create`](Self::create), or of a stream of the device's primary context that lives until it is forgotten.
+    /// The handle is 0, 1, of [`create`](Self::create), or of a stream of the device's primary context that lives until it is forgotten.
     pub unsafe fn id(&self, device: u32, raw: Raw) -> Result<StreamId, Failure> {
         self.check_process()?;
+        let raw = self.without_alias(raw);
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(device, raw)) {
             return Ok(known.id);
         }
+        let backend = self.backend();
+        backend.capabilities(device)?;
         let mut table = self.known.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have been first.
         if let Some(known) = table.get(&(device, raw)) {
@@ -133,6 +141,7 @@ impl Streams {
     /// position in it is an error, which means that there is nothing to wait for. If the work's completion cannot be seen, nothing is forgotten.
     pub fn forget(&self, device: u32, raw: Raw, is_created: bool) -> Result<(), Failure> {
         self.check_process()?;
+        let raw = self.without_alias(raw);
         let invalid = |text: String| Err(Failure::new(Status::Invalid, text));
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(device, raw)).copied();
         let id = match known {

@@ -366,6 +366,8 @@ pub extern "C-unwind" fn ringmem_torch_begin_allocate_to_pool(_device: c_int, _p
 
 /// Reads the figures of a device's pool, all 0 before its first allocation.
 ///
+/// Errors: INVALID for null and another `size`; NO_DEVICE for a device that does not exist, once one is in use.
+///
 /// # Safety
 ///
 /// `statistics` is null, or to as many writable bytes as its `size` says.
@@ -373,7 +375,11 @@ pub extern "C-unwind" fn ringmem_torch_begin_allocate_to_pool(_device: c_int, _p
 pub unsafe extern "C" fn ringmem_torch_read_statistics(device: c_int, statistics: *mut PoolStatistics) -> Status {
     call(|| {
         let slots = POOLS.get().map_or(&[][..], |pools| &pools.pools);
-        let pool = usize::try_from(device).ok().and_then(|device| slots.get(device)?.get());
+        let slot = usize::try_from(device).ok().and_then(|device| slots.get(device));
+        if device < 0 || (slot.is_none() && !slots.is_empty()) {
+            return Err(Failure::new(Status::NoDevice, format!("no device {device}: there are {}", slots.len())));
+        }
+        let pool = slot.and_then(OnceLock::get);
         let figures = pool.map_or_else(PoolStatistics::default, |pool| pool.statistics());
         // SAFETY: `statistics` is null, or has as many writable bytes as its `size` says, as the caller promises.
         unsafe { write(statistics, &figures) }

@@ -8,9 +8,10 @@ import ctypes
 import gc
 import json
 import sys
-from ctypes import POINTER, PYFUNCTYPE, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-FRESH = b"dltensor_versioned"
+# A capsule does not copy its name.
+FRESH, USED = b"dltensor_versioned", b"used_dltensor_versioned"
 LENGTH = 1 << 20
 
 
@@ -33,7 +34,8 @@ library.ringmem_last_error.restype = c_char_p
 capsules = ctypes.pythonapi
 capsules.PyCapsule_New.restype = ctypes.py_object
 capsules.PyCapsule_New.argtypes = [c_void_p, c_char_p, c_void_p]
-capsules.PyCapsule_IsValid.argtypes = capsules.PyCapsule_GetPointer.argtypes = [c_void_p, c_char_p]
+for function in [capsules.PyCapsule_GetPointer, capsules.PyCapsule_IsValid, capsules.PyCapsule_SetName]:
+    function.argtypes = [ctypes.py_object, c_char_p]
 capsules.PyCapsule_GetPointer.restype = c_void_p
 
 
@@ -42,16 +44,10 @@ def check(status):
         raise RuntimeError(library.ringmem_last_error().decode())
 
 
-@PYFUNCTYPE(None, c_void_p)
-def destroy(capsule):
-    """Deletes a tensor that nobody has taken."""
-    if capsules.PyCapsule_IsValid(capsule, FRESH):
-        tensor = capsules.PyCapsule_GetPointer(capsule, FRESH)
-        ctypes.cast(tensor, POINTER(Managed)).contents.deleter(tensor)
-
-
 class Block:
-    """A block of floats, until it is exported."""
+    """A block of floats. The tensor that takes it frees it; one that no consumer has taken is deleted with this."""
+
+    capsule = None
 
     def __init__(self, pool, device, stream):
         self.pool, self.device, self.address = pool, device, c_void_p()
@@ -61,12 +57,20 @@ class Block:
         return self.device
 
     def __dlpack__(self, *, stream=None, max_version=None, **others):
-        # As the protocol has them: 1 is the default stream, -1 asks for no wait.
+        # As the protocol has them: 1 is the default stream; -1 asks for no wait, and gets one of the default stream.
         handle = None if stream in (None, 1, -1) else stream
         shape, tensor = c_int64(LENGTH), c_void_p()
         call = (self.pool, self.address, c_uint8(2), c_uint8(32), c_int32(1), byref(shape), c_void_p(handle), byref(tensor))
         check(library.ringmem_dlpack_lend(*call))
-        return capsules.PyCapsule_New(tensor, FRESH, ctypes.cast(destroy, c_void_p))
+        # Without a destructor: one in Python cannot run while the exception of a consumer that refuses the tensor is on its way.
+        self.capsule = capsules.PyCapsule_New(tensor, FRESH, None)
+        return self.capsule
+
+    def __del__(self):
+        if self.capsule is not None and capsules.PyCapsule_IsValid(self.capsule, FRESH):
+            tensor = capsules.PyCapsule_GetPointer(self.capsule, FRESH)
+            capsules.PyCapsule_SetName(self.capsule, USED)
+            ctypes.cast(tensor, POINTER(Managed)).contents.deleter(tensor)
 
 
 def live(pool):

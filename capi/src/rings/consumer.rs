@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ringmem_consumer_open(ring: *const Ring, expected: *con
         let (ring, consumer) = unsafe { (borrowed(ring, "ring")?, Output::new(consumer, "consumer")?) };
         // SAFETY: the caller promises NULL, or that `expected` is valid for reads.
         let end = match unsafe { expected.as_ref() } {
-            Some(message) => ring.memory.untyped_consumer_of(message.facts(), message.align)?,
+            Some(message) => ring.memory.untyped_consumer_of(message.facts(), message.checked_align()?)?,
             None => ring.memory.untyped_consumer()?,
         };
         consumer.set(handle(Consumer { end, lent: 0 }));

@@ -80,6 +80,13 @@ impl Message {
     const fn facts(&self) -> MessageFacts {
         MessageFacts { size: self.size, kind: self.kind, abi: self.abi }
     }
+
+    fn checked_align(&self) -> Result<usize> {
+        if self.align.is_power_of_two() {
+            return Ok(self.align);
+        }
+        Err(Failure::new(Status::Invalid, format!("invalid alignment: {} is no power of two", self.align)))
+    }
 }
 
 const TAKEN_BACK: Failure = Failure::known(Status::Corrupt, c"the other end has moved its index back over slots that were lent");

@@ -58,7 +58,7 @@ impl Producer {
 ///
 /// Any thread may call this. The end keeps the memory: the ring may be closed before it. Close the end with `ringmem_producer_close`.
 ///
-/// Errors: BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
+/// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
 /// without permission to read and write the memory.
 ///
 /// # Safety
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ringmem_producer_open(ring: *const Ring, expected: *con
         let (ring, producer) = unsafe { (borrowed(ring, "ring")?, Output::new(producer, "producer")?) };
         // SAFETY: the caller promises NULL, or that `expected` is valid for reads.
         let end = match unsafe { expected.as_ref() } {
-            Some(message) => ring.memory.untyped_producer_of(message.facts(), message.align)?,
+            Some(message) => ring.memory.untyped_producer_of(message.facts(), message.checked_align()?)?,
             None => ring.memory.untyped_producer()?,
         };
         producer.set(handle(Producer { end, lent: 0 }));
@@ -143,8 +143,8 @@ pub unsafe extern "C" fn ringmem_producer_push_many(
 /// `timeout_ns` is in nanoseconds: 0 does not wait, a negative one has no limit. The call sleeps after a few microseconds; the death of a sleeping
 /// end's peer is noticed within a second. One thread at a time may use the end.
 ///
-/// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has left, even if a slot is free, or has died, which a later call notices;
-/// INVALID for NULL; CORRUPT if the consumer's index is out of range.
+/// Errors: TIMEOUT if the ring is full until then; DISCONNECTED if the consumer has closed its end, even if a slot is free, or has died: only a call that
+/// finds the ring full notices a death; INVALID for NULL; CORRUPT if the consumer's index is out of range.
 ///
 /// # Safety
 ///

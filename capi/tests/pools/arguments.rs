@@ -68,6 +68,7 @@ fn impossible_requests_are_refused_with_their_numbers() {
         fails(ringmem_pool_close(pool.0), Status::Busy, "the pool has 1 live blocks of 1 KiB");
         fails(ringmem_stream_destroy(devices.0, 0, unknown), Status::Invalid, "no stream 0x1234");
         fails(ringmem_stream_create(devices.0, 7, &mut null_mut()), Status::NoDevice, "no device 7: the backend has 1");
+        fails(ringmem_stream_synchronize(devices.0, 9, unknown), Status::NoDevice, "no device 9: the backend has 1");
         fails(ringmem_copy(devices.0, 0, block, block, 1, 9, devices.stream()), Status::Invalid, "unknown direction 9");
         fails(ringmem_simulated_open(65, 1, &mut null_mut()), Status::Invalid, "65");
     }
@@ -99,11 +100,12 @@ fn structures_of_other_versions_are_read_as_far_as_they_go() {
         status
     };
     let whole = size_of::<PoolOptions>();
-    for size in [size_of::<usize>(), size_of::<usize>() + 4, whole, size_of::<Later>()] {
+    for size in [size_of::<usize>(), size_of::<usize>() + 8, whole, size_of::<Later>()] {
         succeeds(create(size, |_| ()));
     }
     fails(create(0, |_| ()), Status::Invalid, "`options.size` is 0");
     fails(create(usize::MAX, |_| ()), Status::Invalid, "not the size of the structure");
+    fails(create(whole - 4, |_| ()), Status::Invalid, "`options.size` is 28, not the size of the structure");
     fails(create(size_of::<Later>(), |later| later.flags = 1), Status::Unsupported, "does not have, at byte 32");
     fails(create(whole, |later| later.options.memory = 3), Status::Invalid, "`options.memory` is 3");
     fails(create(whole, |later| later.options.device = 3), Status::NoDevice, "no device 3");
@@ -119,9 +121,11 @@ fn structures_of_other_versions_are_read_as_far_as_they_go() {
     // SAFETY: an open pool, and a structure of at least that size.
     succeeds(unsafe { ringmem_pool_read_statistics(pool.0, &raw mut statistics) });
     assert_eq!((statistics.size, statistics.live, statistics.live_bytes), (16, 0, 7), "the rest is not written");
-    statistics.size = 3;
-    // SAFETY: an open pool, and a structure of at least that size.
-    fails(unsafe { ringmem_pool_read_statistics(pool.0, &raw mut statistics) }, Status::Invalid, "`statistics.size` is 3");
+    for (size, fact) in [(3, "`statistics.size` is 3"), (20, "`statistics.size` is 20")] {
+        statistics.size = size;
+        // SAFETY: an open pool, and a structure of at least that size.
+        fails(unsafe { ringmem_pool_read_statistics(pool.0, &raw mut statistics) }, Status::Invalid, fact);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 import ctypes
 import gc
 import sys
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 import numpy
 
@@ -11,11 +11,9 @@ library.ringmem_last_error.restype = c_char_p
 capsules = ctypes.pythonapi
 capsules.PyCapsule_New.restype = ctypes.py_object
 capsules.PyCapsule_New.argtypes = [c_void_p, c_char_p, c_void_p]
-for function in [capsules.PyCapsule_GetPointer, capsules.PyCapsule_IsValid]:
-    # A pointer, not an object: the destructor of a capsule must not add a reference.
-    function.argtypes = [c_void_p, c_char_p]
+for function in [capsules.PyCapsule_GetPointer, capsules.PyCapsule_IsValid, capsules.PyCapsule_SetName]:
+    function.argtypes = [ctypes.py_object, c_char_p]
 capsules.PyCapsule_GetPointer.restype = c_void_p
-capsules.PyCapsule_SetName.argtypes = [ctypes.py_object, c_char_p]
 # A capsule does not copy its name.
 FRESH, USED = b"dltensor_versioned", b"used_dltensor_versioned"
 
@@ -45,19 +43,13 @@ def check(status):
 
 
 def tensor_of(capsule):
-    return ctypes.cast(capsules.PyCapsule_GetPointer(id(capsule), FRESH), POINTER(Tensor))
-
-
-@PYFUNCTYPE(None, c_void_p)
-def destroy(capsule):
-    """Deletes the tensor that nobody has taken."""
-    if capsules.PyCapsule_IsValid(capsule, FRESH):
-        tensor = ctypes.cast(capsules.PyCapsule_GetPointer(capsule, FRESH), POINTER(Tensor))
-        tensor.contents.deleter(tensor)
+    return ctypes.cast(capsules.PyCapsule_GetPointer(capsule, FRESH), POINTER(Tensor))
 
 
 class Block:
-    """An allocated block, until it is exported."""
+    """An allocated block. The array that takes it frees it; a tensor that no consumer has taken is deleted with this."""
+
+    capsule = None
 
     def __init__(self, pool, device, shape, code, bits):
         self.pool, self.device, self.shape, self.type = pool, device, shape, (code, bits)
@@ -76,7 +68,15 @@ class Block:
         code, bits = map(c_uint8, self.type)
         shape, tensor = (c_int64 * len(self.shape))(*self.shape), c_void_p()
         check(library.ringmem_dlpack_lend(self.pool, self.address, code, bits, c_int32(len(self.shape)), shape, None, byref(tensor)))
-        return capsules.PyCapsule_New(tensor, FRESH, ctypes.cast(destroy, c_void_p))
+        # Without a destructor: one in Python cannot run while the exception of a consumer that refuses the tensor is on its way.
+        self.capsule = capsules.PyCapsule_New(tensor, FRESH, None)
+        return self.capsule
+
+    def __del__(self):
+        if self.capsule is not None and capsules.PyCapsule_IsValid(self.capsule, FRESH):
+            tensor = tensor_of(self.capsule)
+            capsules.PyCapsule_SetName(self.capsule, USED)
+            tensor.contents.deleter(tensor)
 
 
 def live(pool):
@@ -109,14 +109,23 @@ def lend(pool, device):
     for shape, code, bits, dtype in [((), 0, 64, "int64"), ((0, 5), 1, 8, "uint8"), ((2, 1, 3), 5, 128, "complex128"), ((7,), 6, 8, "bool")]:
         array = numpy.from_dlpack(Block(pool, device, shape, code, bits))
         assert array.shape == shape and array.dtype == dtype, (array.shape, array.dtype)
-    # A capsule that nobody takes.
-    capsule = Block(pool, device, (5,), 1, 8).__dlpack__(max_version=(1, 0))
-    del array
+    # A type that NumPy does not have.
+    block = Block(pool, device, (5,), 4, 16)
+    try:
+        numpy.from_dlpack(block)
+        raise AssertionError("NumPy has this type")
+    except (BufferError, RuntimeError):
+        pass
+    del array, block
     gc.collect()
+    assert live(pool) == 0, "the refused tensor is deleted"
+    # A capsule that no consumer takes.
+    block = Block(pool, device, (5,), 1, 8)
+    capsule = block.__dlpack__(max_version=(1, 0))
     assert live(pool) == 1
-    del capsule
+    del block
     gc.collect()
-    assert live(pool) == 0
+    assert live(pool) == 0 and capsules.PyCapsule_IsValid(capsule, USED)
 
 
 def take():

@@ -161,6 +161,7 @@ alone! {
     }
 
     fn impossible_requests_return_null_with_a_text() with("RINGMEM_TORCH" = "limit=8MiB,simulated=64MiB") {
+        assert_eq!(statistics(3).limit, 0, "no device is in use yet");
         ringmem_torch_init(1);
         assert!(malloc(0, 0, NULL).is_null());
         for (bytes, device, fact) in [(9 * MIB, 0, "9 MiB requested, more than the limit of the pool, 8 MiB"), (1, 5, "no device 5: there are 1"), (usize::MAX, 0, "invalid size: -1 bytes")] {
@@ -180,7 +181,12 @@ alone! {
         assert!(text().contains("CUDA graphs"), "{}", text());
         free(block, KIB, 0, NULL);
         assert_eq!(statistics(0).live, 0);
-        assert_eq!(statistics(3).limit, 0, "no such pool yet");
+        for device in [1, 99, -1] {
+            let mut figures = PoolStatistics { size: size_of::<PoolStatistics>(), ..PoolStatistics::default() };
+            // SAFETY: a structure of that size.
+            assert_eq!(unsafe { ringmem_torch_read_statistics(device, &raw mut figures) }, Status::NoDevice);
+            assert!(text().contains(&format!("no device {device}: there are 1")), "{}", text());
+        }
     }
 
     fn empty_and_foreign_tensors_are_recorded_without_an_error() with("RINGMEM_TORCH" = "simulated=64MiB") {

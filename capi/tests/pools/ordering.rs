@@ -233,7 +233,8 @@ alone! {
         caller.bind();
         let pool = devices.pool(Memory::Device, 0);
         let b = devices.stream();
-        for theirs in [caller.create(), NULL] {
+        // The second and third are the legacy default stream.
+        for theirs in [caller.create(), NULL, std::ptr::without_provenance_mut(1)] {
             let (x, to) = (pool.allocate(MIB, theirs), pool.allocate(MIB, theirs));
             devices.fill(x, 9, MIB, b);
             devices.fill(to, 0, MIB, b);
@@ -250,8 +251,8 @@ alone! {
             double.hold(Step::Copy, 0);
             devices.synchronize(theirs);
             assert_eq!(devices.read(to, MIB, b), vec![9; MIB]);
-            pool.free(to, theirs);
-            if !theirs.is_null() {
+            pool.free(to, if theirs.addr() == 1 { NULL } else { theirs });
+            if theirs.addr() > 1 {
                 // SAFETY: open devices, and a stream that no other call uses.
                 succeeds(unsafe { ringmem_stream_forget(devices.0, 0, theirs) });
                 caller.destroy(theirs);

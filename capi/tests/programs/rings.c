@@ -264,6 +264,9 @@ static void other_messages_are_a_mismatch_with_both_values(void) {
     other = SAMPLE;
     other.align = 32;
     FAILS(ringmem_producer_open(ring, &other, &producer), RINGMEM_STATUS_MISMATCH, "not a multiple of 32");
+    other.align = 3;
+    FAILS(ringmem_producer_open(ring, &other, &producer), RINGMEM_STATUS_INVALID, "invalid alignment: 3 is no power of two");
+    FAILS(ringmem_consumer_open(ring, &other, &consumer), RINGMEM_STATUS_INVALID, "invalid alignment: 3 is no power of two");
     ringmem_owner_state state;
     uint64_t generation;
     OK(ringmem_ring_consumer_state(ring, &state, &generation));

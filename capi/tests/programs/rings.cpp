@@ -44,6 +44,12 @@ static_assert(moves_only<ringmem::ring> && moves_only<ringmem::producer<Order>> 
 static_assert(ringmem::message_traits<Order>::kind == 1 && ringmem::message_traits<Fill>::kind == 2);
 static_assert(ringmem::message_traits<Order>::abi != ringmem::message_traits<Fill>::abi);
 static_assert(!std::is_convertible_v<ringmem::result<int>, bool> && std::is_constructible_v<bool, ringmem::result<int>>);
+static_assert(ringmem::timeout(std::chrono::seconds::max()).nanoseconds() == INT64_MAX && ringmem::timeout(1h * 1e30).nanoseconds() == INT64_MAX);
+static_assert(ringmem::timeout(std::chrono::hours::min()).nanoseconds() == 0 && ringmem::timeout(-1e30s).nanoseconds() == 0);
+static_assert(ringmem::timeout(ringmem::forever).nanoseconds() == -1 && ringmem::timeout(-1ns).nanoseconds() == 0 && ringmem::timeout(2us).nanoseconds() == 2000);
+static_assert(ringmem::timeout(std::chrono::duration<std::uint64_t>(UINT64_MAX)).nanoseconds() == INT64_MAX);
+static_assert(ringmem::timeout(std::chrono::duration<short, std::ratio<60>>(1)).nanoseconds() == 60'000'000'000);
+static_assert(ringmem::timeout(std::chrono::duration<std::int64_t, std::pico>(INT64_MAX)).nanoseconds() == INT64_MAX / 1000);
 static_assert(std::is_convertible_v<ringmem::span<int>, ringmem::span<const int>> && !std::is_convertible_v<ringmem::span<const int>, ringmem::span<int>>);
 
 template <class T>
