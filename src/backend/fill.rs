@@ -1,12 +1,14 @@
-//! Fills: of which elements one [`Fill`] of a backend suffices, and how others are spread by copies.
+//! Fills with elements of any size, for example of 16 bytes: of which elements one [`Fill`] of a backend suffices, and how others are spread by copies.
 //!
 //! 1. An element of 1, 2, 4 or 8 bytes, or of repeated ones, at most as many as its alignment, such as a `u128` of 0, is one fill
 //!    ([`Fill::repeating`]).
 //! 2. Any other element, for example of 16 bytes, is copied from the host to the first place. Then copies on the device double the written part until all
 //!    elements have it ([`Address::doublings`]): 20 copies for a million elements.
 //!
-//! Two functions take these steps: `SliceMut::fill` (`src/memory/slice.rs`), which blocks, and `Stream::queue_fill` (`src/stream/transfer.rs`). Backends
-//! execute a [`Fill`]; for CUDA, see `src/backend/cuda/fill.rs`, which spreads patterns that the driver has no call for by the same doublings.
+//! [`FillSteps`] decides. Two functions take its steps: `SliceMut::fill` (`src/memory/slice.rs`), which blocks, and `Stream::queue_fill`
+//! (`src/stream/transfer.rs`). If a backend refuses a later copy of a queued fill, the earlier ones are listed with the buffer; the rest is unwritten.
+//!
+//! Backends execute a [`Fill`]; for CUDA, see `src/backend/cuda/memset.rs`, which spreads patterns that the driver has no call for by the same doublings.
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -39,6 +41,20 @@ pub struct Fill {
     pub count: u64,
 }
 
+/// The operations that fill a place with an element.
+pub(crate) enum FillSteps<C> {
+    /// One operation.
+    Fill(Fill),
+    /// A copy of so many bytes, the element, from the host to the start. Then, in order, copies within the place.
+    Copies(u64, C),
+}
+
+/// The operations that fill `count` elements at `to` with a value.
+pub(crate) fn fill_steps<T: DeviceBytes>(to: Address, value: &T, count: u64) -> FillSteps<impl Iterator<Item = Copy> + use<T>> {
+    let size = size_of::<T>() as u64;
+    Fill::repeating(to, value, count).map_or_else(|| FillSteps::Copies(size, to.doublings(size, count)), FillSteps::Fill)
+}
+
 pub(crate) const fn takes(size: usize) -> bool {
     matches!(size, 1 | 2 | 4 | 8)
 }
@@ -54,7 +70,7 @@ impl Fill {
     }
 
     /// `None` unless the element has 1, 2, 4 or 8 bytes, or repeats so many.
-    pub(crate) fn repeating<T: DeviceBytes>(to: Address, value: &T, count: u64) -> Option<Self> {
+    fn repeating<T: DeviceBytes>(to: Address, value: &T, count: u64) -> Option<Self> {
         // SAFETY: initialised by the promise of `DeviceBytes`, and borrowed.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
         let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);

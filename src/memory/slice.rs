@@ -10,6 +10,7 @@ use ringmem_layouts::kernel::DevicePointer;
 use super::bounds::{on_the_host, range, recount, same_len};
 use super::view::{Contents, View};
 use super::{DeviceReadable, HostReadable, Memory};
+use crate::backend::fill::{FillSteps, fill_steps};
 use crate::backend::{Address, Copy, DeviceAddress, Fill, MemoryLocation, Uses};
 use crate::{DeviceBytes, Result};
 
@@ -277,15 +278,16 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     pub fn fill(&mut self, mut value: T) -> Result<()> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
-        if let Some(fill) = Fill::repeating(to, &value, count) {
+        match fill_steps(to, &value, count) {
             // SAFETY: the elements are exclusively this value's, without queued operations.
-            return unsafe { backend.fill_now(&fill) };
+            FillSteps::Fill(fill) => unsafe { backend.fill_now(&fill) },
+            FillSteps::Copies(bytes, doublings) => {
+                let first = Copy { to, from: Address::Host(NonNull::from(&mut value).cast()), bytes };
+                // SAFETY: the elements are exclusively this value's, without queued operations; `value` is a local, and a doubling copies to
+                // later elements.
+                iter::once(first).chain(doublings).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
+            }
         }
-        let size = size_of::<T>() as u64;
-        let first = Copy { to, from: Address::Host(NonNull::from(&mut value).cast()), bytes: size };
-        // SAFETY: the elements are exclusively this value's, without queued operations; `value` is a local, and a doubling copies to later
-        // elements.
-        iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
     /// As [`Buffer::zero`](super::Buffer::zero).

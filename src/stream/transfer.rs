@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::metrics::Work;
 use super::{Pending, Queue, Source, Stream, Target};
-use crate::backend::{Address, Copy, Fill, Prefetch, Ticket, Uses, same_backend};
+use crate::backend::fill::{FillSteps, fill_steps};
+use crate::backend::{Address, Copy, Prefetch, Ticket, Uses, same_backend};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_len};
 use crate::{DeviceBytes, Rejected, Result};
 
@@ -109,15 +110,17 @@ impl Stream {
         ticket: &mut Option<Ticket>,
     ) -> Result<()> {
         self.owns(to.memory())?;
-        let size = size_of::<T>() as u64;
-        let (Some(target), count @ 1.., 1..) = (to.address(), to.len() as u64, size) else { return Ok(()) };
+        let (Some(target), count @ 1.., 1..) = (to.address(), to.len() as u64, size_of::<T>()) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
-        if let Some(fill) = Fill::repeating(target, &value, count) {
-            // SAFETY: by the slice's invariant the place has all elements. The caller promises an exclusive target, and that it lists the
-            // ticket before any other access.
-            *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
-            return Ok(());
-        }
+        let (size, doublings) = match fill_steps(target, &value, count) {
+            FillSteps::Fill(fill) => {
+                // SAFETY: by the slice's invariant the place has all elements. The caller promises an exclusive target, and that it lists the
+                // ticket before any other access.
+                *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
+                return Ok(());
+            }
+            FillSteps::Copies(size, doublings) => (size, doublings),
+        };
         let mut element = Box::new(value);
         let first = Copy { to: target, from: Address::Host(NonNull::from(&mut *element).cast()), bytes: size };
         // SAFETY: by the slice's invariant the place has an element, and the caller promises an exclusive target; the source is kept until
@@ -125,7 +128,7 @@ impl Stream {
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
-        for doubling in target.doublings(size, count) {
+        for doubling in doublings {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
             // SAFETY: a doubling copies elements of the place to later ones of it, without overlap; the caller promises an exclusive
             // target.

@@ -109,6 +109,8 @@ pub fn fills_accept_elements_of_any_size(subject: &Subject) {
     }
     check::<[f32; 3]>(subject, [0.0; 3], [1.0, -2.0, 3.5]);
     check::<[u8; 3]>(subject, [1, 2, 3], [9; 3]);
+    check::<[u64; 2]>(subject, [1, 2], [u64::MAX, 0]);
+    check::<[u64; 2]>(subject, [1, 2], [7, 7]);
     check::<[f64; 4]>(subject, [1.0; 4], [1.0, 2.0, 3.0, 4.0]);
     let line = |byte: u8| CacheLineAligned::new(core::array::from_fn::<u8, 128, _>(|i| byte.wrapping_add(i as u8)));
     check(subject, line(0), line(7));

@@ -1,4 +1,4 @@
-//! Fills on CUDA.
+//! Fills by elements of 1, 2, 4 or 8 bytes on CUDA: memsets, or copies. Elements of other sizes are filled in `src/backend/fill.rs`, for all backends.
 //!
 //! | element | memory | calls of the driver |
 //! |---|---|---|
@@ -6,14 +6,6 @@
 //! | that repeats every byte | other | `cuMemsetD8Async` |
 //! | that repeats every 4 bytes, if the target has whole, aligned words | other | `cuMemsetD32Async`, if the driver has it |
 //! | any other of 2, 4 or 8 bytes | other | a copy of at most 8 bytes (the seed) to the start, then copies on the device, each at most doubling the written part |
-//! | any of another size, for example 16 | any | see below |
-//!
-//! A backend's [`Fill`] has elements of 1, 2, 4 or 8 bytes. `SliceMut::fill` (`src/memory/slice.rs`) and `Stream::queue_fill` (`src/stream/transfer.rs`) fill
-//! with elements of other sizes, on any backend:
-//!
-//! - an element of 1, 2, 4 or 8 repeated bytes, as many as its alignment at most, by a [`Fill`] with these ([`Fill::repeating`]): a `u128` of 0, for example;
-//! - any other by a copy of the element from the host to the start, then copies within the target, each at most doubling the written part
-//!   (`Address::doublings`, as here). If the backend refuses a later copy of a queued fill, the earlier ones are listed with the buffer; the rest is unwritten.
 //!
 //! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
 //! complete. If a call of one queued [`Fill`] fails after another one, the range is tainted (`write_queued` in `copy.rs`); a blocking fill returns the error
