@@ -1,8 +1,8 @@
 //! Heap allocations of buffers and memories, counted by the process.
 #![cfg(feature = "std")]
 
-#[path = "suite/clean.rs"]
-mod clean;
+#[path = "suite/rig/leak_checked.rs"]
+mod leak_checked;
 
 use core::ops::ControlFlow;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clean::Clean;
+use leak_checked::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::manager::{BufferConfig, MemoryManager};

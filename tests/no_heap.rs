@@ -1,15 +1,15 @@
 //! Copies and buffers allocate no more heap memory than the backend's own call.
 #![cfg(feature = "std")]
 
-#[path = "suite/clean.rs"]
-mod clean;
+#[path = "suite/rig/leak_checked.rs"]
+mod leak_checked;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use clean::Clean;
+use leak_checked::Clean;
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};

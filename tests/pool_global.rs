@@ -1,13 +1,13 @@
 //! The process's global pools: one test, because there is one process.
 #![cfg(feature = "std")]
 
-#[path = "suite/clean.rs"]
-mod clean;
+#[path = "suite/rig/leak_checked.rs"]
+mod leak_checked;
 
 use std::sync::Barrier;
 use std::{ptr, thread};
 
-use clean::Clean;
+use leak_checked::Clean;
 use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;

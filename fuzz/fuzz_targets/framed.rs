@@ -2,20 +2,20 @@
 
 #![no_main]
 
-#[path = "../../layouts/tests/suite/frames.rs"]
-#[allow(dead_code, reason = "no input panics")]
-mod frames;
 #[path = "../memory/mod.rs"]
 mod memory;
+#[path = "../../layouts/tests/suite/models/framed.rs"]
+#[allow(dead_code, reason = "no input panics")]
+mod model;
 #[path = "../../layouts/tests/suite/ring_memory.rs"]
 mod ring_memory;
 
 use std::mem::forget;
 
 use arbitrary::Arbitrary;
-use frames::{End, follows_the_model};
 use libfuzzer_sys::fuzz_target;
 use memory::Start;
+use model::{End, follows_the_model};
 use ring_memory::Memory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::framed::{self, Consumer, PopError, Producer, PushError};
@@ -102,26 +102,26 @@ impl Fresh {
     }
 }
 
-fn honest(op: &Op) -> Option<frames::Op> {
+fn honest(op: &Op) -> Option<model::Op> {
     let end = |forgets: bool| if forgets { End::Forget } else { End::Explicit };
-    let lengths = |lengths: &[u8]| lengths.iter().take(16).map(|&len| frames::Length::Of(len.into())).collect();
+    let lengths = |lengths: &[u8]| lengths.iter().take(16).map(|&len| model::Length::Of(len.into())).collect();
     Some(match *op {
-        Op::Push(len) => frames::Op::Push(frames::Length::Of(len.into())),
-        Op::PushMany(ref messages) => frames::Op::PushMany(lengths(messages), None),
+        Op::Push(len) => model::Op::Push(model::Length::Of(len.into())),
+        Op::PushMany(ref messages) => model::Op::PushMany(lengths(messages), None),
         Op::Reserve { len, used, forget } => {
-            frames::Op::Reserve { len: frames::Length::Of(len.bytes()), used: frames::Length::Of(used.into()), end: end(forget) }
+            model::Op::Reserve { len: model::Length::Of(len.bytes()), used: model::Length::Of(used.into()), end: end(forget) }
         }
         Op::BatchPush { every, ref messages, in_place, forget } => {
-            frames::Op::BatchPush { every: every.into(), messages: lengths(messages), in_place, end: end(forget) }
+            model::Op::BatchPush { every: every.into(), messages: lengths(messages), in_place, end: end(forget) }
         }
-        Op::Pop { room } => frames::Op::Pop { missing: usize::from(room % 4) },
-        Op::Peek { release } => frames::Op::Peek(end(!release)),
-        Op::PeekMany { most, release } => frames::Op::PeekMany { most: most.into(), end: end(!release) },
+        Op::Pop { room } => model::Op::Pop { missing: usize::from(room % 4) },
+        Op::Peek { release } => model::Op::Peek(end(!release)),
+        Op::PeekMany { most, release } => model::Op::PeekMany { most: most.into(), end: end(!release) },
         Op::BatchPop { every, count, in_place, forget } => {
-            frames::Op::BatchPop { every: every.into(), count: usize::from(count % 32), in_place, end: end(forget) }
+            model::Op::BatchPop { every: every.into(), count: usize::from(count % 32), in_place, end: end(forget) }
         }
-        Op::Look => frames::Op::LookAtHead,
-        Op::AttachAgain => frames::Op::SplitAgain,
+        Op::Look => model::Op::LookAtHead,
+        Op::AttachAgain => model::Op::SplitAgain,
         Op::PeerWritesTail(_) | Op::PeerWritesHead(_) | Op::PeerWritesSlot(..) => return None,
     })
 }

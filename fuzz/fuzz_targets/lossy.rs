@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../layouts/tests/suite/lossy.rs"]
+#[path = "../../layouts/tests/suite/models/lossy.rs"]
 mod lossy;
 #[path = "../memory/mod.rs"]
 mod memory;

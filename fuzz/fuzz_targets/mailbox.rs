@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../layouts/tests/suite/lossy.rs"]
+#[path = "../../layouts/tests/suite/models/lossy.rs"]
 #[allow(dead_code, reason = "the values alone are used")]
 mod lossy;
 #[path = "../memory/mod.rs"]

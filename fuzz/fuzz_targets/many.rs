@@ -1,11 +1,11 @@
 //! Rings of fixed-size messages with several handles, against the model of
-//! `layouts/tests/suite/rings_model.rs`.
+//! `layouts/tests/suite/models/queue.rs`.
 
 #![no_main]
 
 #[path = "../../layouts/tests/suite/count.rs"]
 mod count;
-#[path = "../../layouts/tests/suite/queue.rs"]
+#[path = "../../layouts/tests/suite/models/queue.rs"]
 mod queue;
 
 use arbitrary::Arbitrary;

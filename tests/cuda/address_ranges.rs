@@ -10,7 +10,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Alone, Double, alone};
 
 const UNIT: u64 = 2 << 20;

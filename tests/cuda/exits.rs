@@ -20,8 +20,8 @@ use ringmem::{Error, Image};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
+use crate::rerun_or_skip;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
-use crate::rights;
 
 fn no_driver() -> Option<&'static str> {
     ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6", "/usr/lib/libm.so.6"]
@@ -32,7 +32,7 @@ fn no_driver() -> Option<&'static str> {
 #[test]
 fn a_library_without_driver_functions_is_an_error() {
     let Some(library) = no_driver() else {
-        rights::skipped("no library to stand for an old driver");
+        rerun_or_skip::skipped("no library to stand for an old driver");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
@@ -138,7 +138,8 @@ alone! {
         if child == 0 {
             // SAFETY: takes an integer.
             unsafe { libc::alarm(10) };
-            let (mut channels, memory, mirrored, streamer, module, (sender, receiver, bridge, [(pump, _sender), dropped])) = all;
+            let (mut channels, memory, mirrored, streamer, module, (mut sender, receiver, bridge, [(pump, _sender), dropped])) = all;
+            drop(Waiting::sender(&mut sender, WaitStrategy::default()));
             let is_refused = |error: &Error| matches!(error, Error::Unsupported { .. });
             let told = channels.iter_mut().all(|channel| {
                 let told = [

@@ -12,7 +12,7 @@ use ringmem::backend::{Address, Backend, Copy, DeviceAddress, StreamId, Uses};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Double, LIMIT, Step, alone};
 
 /// A stream of cudarc's and the legacy default stream, adopted.

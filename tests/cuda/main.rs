@@ -2,13 +2,13 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod address_ranges;
+mod busy_stream;
 mod channel;
 mod conformance;
 mod dlpack;
 mod exits;
 mod faults;
 mod grid;
-mod held;
 mod interop;
 mod launches;
 mod memory;
@@ -16,10 +16,10 @@ mod missing_functions;
 mod peers;
 mod pools;
 mod preallocation;
+#[path = "../suite/rig/rerun_or_skip.rs"]
+mod rerun_or_skip;
 mod resident;
 mod rig;
-#[path = "../suite/rights.rs"]
-mod rights;
 mod staged;
 mod streams;
 mod under_a_kernel;

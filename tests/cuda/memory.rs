@@ -15,7 +15,7 @@ use ringmem::pool::{self, PinnedPool, Pool};
 use ringmem::stream::Stream;
 use ringmem::{Error, MemoryVisibility};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Alone, Double, alone};
 
 fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {

@@ -10,8 +10,8 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Unified, UnifiedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::{ABI, IMAGE};
 
+use crate::busy_stream::Held;
 use crate::faults::work;
-use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
 
 fn listed(which: &str) -> Vec<&'static str> {

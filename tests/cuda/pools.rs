@@ -6,7 +6,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use ringmem::pool::{Pool, Pools};
 use ringmem::stream::Stream;
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Double, alone};
 
 const MIB: usize = 1 << 20;

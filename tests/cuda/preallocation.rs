@@ -125,7 +125,7 @@ fn first_uses_under_a_kernel() {
         Stream::new(&backend, 0).expect("a stream"),
         Stream::new(&backend, 0).expect("a stream"),
     );
-    let held = crate::held::Held::on(&first);
+    let held = crate::busy_stream::Held::on(&first);
     let lazy = || LAZY.split(',').filter_map(|lazy| lazy.split_once(':')).map(|(symbol, _)| double.calls(symbol));
     let before: Vec<u64> = lazy().collect();
     there_and_back(&backend, &one, &other, 1);

@@ -12,7 +12,7 @@ use ringmem::stream::{Module, Stream};
 use ringmem_kernels::echo::{ECHO, ECHO_BLOCK, Echo};
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, LIMIT, alone};
 
 const MOST: u64 = 64;

@@ -8,7 +8,7 @@ use ringmem::backend::cuda::CudaBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
 use ringmem::stream::{Pending, Queued, Stream};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Double, LIMIT, Step, alone, soon};
 
 const PART: usize = 1 << 20;

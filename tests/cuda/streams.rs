@@ -15,7 +15,7 @@ use ringmem::stream::{Module, Stream};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
 
 fn flushed() -> [u64; 3] {

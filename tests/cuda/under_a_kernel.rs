@@ -14,7 +14,7 @@ use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Image};
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Alone, Double};
 
 /// The calls of the guide's tables, in order: made; refused or deferred; not known.

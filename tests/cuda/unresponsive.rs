@@ -13,7 +13,7 @@ use ringmem::stream::Stream;
 use ringmem::{Error, Rejected};
 use ringmem_kernels::grid::SAXPY;
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Double, alone, eventually};
 
 const OFTEN: u64 = 5000;

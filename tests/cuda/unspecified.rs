@@ -12,7 +12,7 @@ use ringmem::backend::{Address, Backend, Block, Copy, Fill, MemoryLocation, Opti
 use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
-use crate::held::Held;
+use crate::busy_stream::Held;
 use crate::rig::{self, Double, Step, alone};
 
 fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {

@@ -10,7 +10,7 @@ use ringmem::backend::cuda::Driver;
 use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
 
-use crate::{example, rights};
+use crate::{example, rerun_or_skip};
 
 fn command(libraries: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(example::program("gpu_suite"));
@@ -29,7 +29,7 @@ fn lines(output: Output) -> Vec<Value> {
 #[test]
 fn without_a_driver_one_line_is_printed_and_the_code_is_3() {
     if Driver::load().is_ok() {
-        rights::skipped("a driver is installed");
+        rerun_or_skip::skipped("a driver is installed");
         return;
     }
     let nothing = tempfile::tempdir().unwrap();

@@ -15,8 +15,8 @@ mod peer_program;
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 mod process;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-#[path = "../suite/rights.rs"]
-mod rights;
+#[path = "../suite/rig/rerun_or_skip.rs"]
+mod rerun_or_skip;
 mod ui;
 #[cfg(feature = "std")]
 mod user_workspace;

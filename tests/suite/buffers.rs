@@ -1,5 +1,3 @@
-use crate::clean;
-
 use std::alloc::Layout;
 use std::any::Any;
 use std::ops::Range;
@@ -9,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::eventually;
-use crate::held::Held;
-use clean::Clean;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use proptest::prelude::*;
 use ringmem::backend::host::{Counters, HostBackend};
 use ringmem::backend::{Backend, Block, MemoryLocation, Uses};

@@ -1,16 +1,13 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
-use crate::clean;
-use crate::held;
-
 use std::collections::HashSet;
 use std::mem::forget;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LIMIT;
-use clean::Clean;
-use held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use proptest::prelude::*;
 use ringmem::backend::host::{Call, Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::copy::{Chunked, Chunks, MOST_DEPTH, Progress};

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
-use crate::clean::Clean;
-use crate::held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Block, Uses};
 use ringmem::dlpack::{DlDataType, DlDevice, DlManagedTensorVersioned, DlPackVersion, DlTensor, Element, Lent, Taken, TensorError};

@@ -1,13 +1,11 @@
 //! Every variant of `Error` is returned by some call, with its facts: here or in the tests named here.
-use crate::clean;
-use crate::held;
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::error::Error as _;
 
-use clean::Clean;
-use held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request, Uses};
 use ringmem::channel::{ReceiveError, SendError};
@@ -28,8 +26,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("AlreadyExists", include_str!("manager/limit.rs")),
     ("Staging", include_str!("streaming/shapes.rs")),
     ("Mirror", include_str!("mirror/table.rs")),
-    ("Id", include_str!("registered/mod.rs")),
-    ("Config", include_str!("pools/fields.rs")),
+    ("Id", include_str!("manager/numbered/mod.rs")),
+    ("Config", include_str!("pools/config.rs")),
     ("Tensor", include_str!("dlpack.rs")),
     // On the driver double.
     ("NoDriver", include_str!("../cuda/exits.rs")),
@@ -45,15 +43,15 @@ const MIRROR_FAULTS: &[(&str, &str)] = &[
 ];
 
 const OPERATION_FAULTS: &[(&str, &str)] = &[
-    ("Unpublished", include_str!("host_sim/published_words.rs")),
+    ("Unpublished", include_str!("host_backend/published_words.rs")),
     ("AlreadyReported", include_str!("mirror/reported.rs")),
     ("NotReached", include_str!("stream/events.rs")),
 ];
 
 const CONFIGS: &[(&str, &str)] = &[
-    ("Bytes", include_str!("pools/fields.rs")),
+    ("Bytes", include_str!("pools/config.rs")),
     ("Interval", include_str!("../../src/config.rs")),
-    ("Rate", include_str!("host_sim/link.rs")),
+    ("Rate", include_str!("host_backend/link.rs")),
     ("Location", include_str!("../../src/config.rs")),
     ("Growth", include_str!("manager/names.rs")),
     ("Element", include_str!("manager/names.rs")),
@@ -79,14 +77,14 @@ const CAUSES: &[(&str, &str)] = &[
 ];
 
 const IDS: &[(&str, &str)] = &[
-    ("Unknown", include_str!("registered/messages.rs")),
-    ("Stale", include_str!("registered/ids.rs")),
-    ("Released", include_str!("registered/leases.rs")),
-    ("Foreign", include_str!("registered/ids.rs")),
-    ("Elements", include_str!("registered/messages.rs")),
-    ("Mirror", include_str!("registered/mirrors.rs")),
+    ("Unknown", include_str!("manager/numbered/messages.rs")),
+    ("Stale", include_str!("manager/numbered/ids.rs")),
+    ("Released", include_str!("manager/numbered/leases.rs")),
+    ("Foreign", include_str!("manager/numbered/ids.rs")),
+    ("Elements", include_str!("manager/numbered/messages.rs")),
+    ("Mirror", include_str!("manager/numbered/mirrors.rs")),
     ("Full", include_str!("../../src/manager/numbers/tests.rs")),
-    ("Reference", include_str!("registered/messages.rs")),
+    ("Reference", include_str!("manager/numbered/messages.rs")),
 ];
 
 const TENSORS: &[(&str, &str)] = &[

@@ -4,12 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-mod broken;
-mod clean;
-mod clocks;
-mod fork;
-mod held;
-mod rights;
+mod rig;
 
 mod adaptors;
 mod bridge;
@@ -25,7 +20,6 @@ mod double_buffer;
 mod errors;
 mod grid;
 mod host_backend;
-mod host_sim;
 mod hostile_names;
 mod loom_wait;
 mod manager;
@@ -38,7 +32,6 @@ mod pools;
 mod prefetch;
 #[cfg(feature = "prometheus")]
 mod prometheus;
-mod registered;
 mod shared;
 mod shared_owned;
 mod snapshot;

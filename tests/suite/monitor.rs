@@ -20,7 +20,8 @@ use ringmem::watchdog::Verdict;
 use ringmem::{Error, Layout};
 use ringmem_kernels::echo::{ECHO, Echo};
 
-use crate::{eventually, rights};
+use crate::eventually;
+use crate::rig::rerun_or_skip;
 
 fn open(name: &str) -> Channel<Echo, Echo> {
     let backend = HostBackend::builder().build().expect("a backend");
@@ -178,8 +179,8 @@ fn works(channel: &mut Channel<Echo, Echo>) {
 
 #[test]
 fn without_free_descriptors_list_fails_and_a_channel_opens_unpublished() {
-    if !rights::is_again() {
-        return rights::passes_again(
+    if !rerun_or_skip::is_again() {
+        return rerun_or_skip::passes_again(
             "monitor::without_free_descriptors_list_fails_and_a_channel_opens_unpublished",
             "ulimit -n 64;",
             &["net_raw"],
@@ -224,14 +225,14 @@ fn another_users_folder_hides_no_channel_and_keeps_none_from_opening() {
     use std::os::unix::fs::MetadataExt;
     let me = fs::metadata("/proc/self").expect("Linux shows it").uid();
     let folder = |user: u32| PathBuf::from(format!("/tmp/ringmem-{user}"));
-    if !rights::is_again() {
+    if !rerun_or_skip::is_again() {
         if me != 0 {
-            return rights::skipped("only root can take another user's folder");
+            return rerun_or_skip::skipped("only root can take another user's folder");
         }
         // A user id that nobody has, different in each run.
         let user = 1_500_000_000 + std::process::id();
         let _taken = Taken::new(folder(user));
-        return rights::passes_as("monitor::another_users_folder_hides_no_channel_and_keeps_none_from_opening", user);
+        return rerun_or_skip::passes_as("monitor::another_users_folder_hides_no_channel_and_keeps_none_from_opening", user);
     }
     let mut channel = open("taken");
     let reason = channel.unpublished().expect("the reason").to_string();

@@ -1,10 +1,7 @@
-use crate::clean;
-use crate::clocks;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use clean::Clean;
-use clocks::{clock, has_struck, strike};
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Prefetching, Unified, UnifiedBuffer};

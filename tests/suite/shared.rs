@@ -23,7 +23,7 @@ use ringmem::shared::{Consumer, Memory, MessageFacts, NoPeer, OwnerState, Produc
 use ringmem::wait::{RecvError, SendError, WaitError, WaitStrategy};
 use ringmem::{Error, RingHeader, SharedLayout, region};
 
-use crate::rights::{is_again, passes_again};
+use crate::rig::rerun_or_skip::{is_again, passes_again};
 use crate::{LIMIT, eventually};
 
 type Message = [u64; 8];

@@ -10,7 +10,7 @@ use ringmem::snapshot::{Snapshot, csv};
 use ringmem::stream::Stream;
 use serde_json::{Value, json};
 
-use crate::held::Held;
+use crate::rig::busy_stream::Held;
 
 fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(16 << 20).build().expect("a backend")
@@ -199,7 +199,7 @@ fn write_replaces_the_file_and_its_errors_name_the_path() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_keeps_the_old_snapshot() {
-    use crate::rights::{is_again, passes_again};
+    use crate::rig::rerun_or_skip::{is_again, passes_again};
     if !is_again() {
         return passes_again("snapshot::a_full_disk_keeps_the_old_snapshot", "ulimit -f 100; trap '' XFSZ;", &["sys_resource"]);
     }

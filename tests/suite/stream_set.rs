@@ -1,10 +1,7 @@
-use crate::clean;
-use crate::held;
-
 use std::time::Duration;
 
-use clean::Clean;
-use held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};

@@ -1,7 +1,5 @@
-use crate::clean;
-
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::control::{self, Capabilities, Command, HostSide, State};
 use ringmem::kernel::{DevicePointer, Epoch, Kernel};

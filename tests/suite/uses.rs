@@ -1,16 +1,12 @@
-use crate::clean;
-use crate::clocks;
-use crate::held;
-
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use crate::eventually;
-use clean::Clean;
-use clocks::{clock, has_struck, strike};
-use held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Uses};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use ringmem_driver_double::libraries;
 use serde_json::Value;
 
-use crate::rights;
+use crate::rerun_or_skip;
 
 fn double() -> PathBuf {
     libraries().expect("the double is built")
@@ -140,7 +140,7 @@ fn the_driver_gets_32_connections_unless_set() {
 #[test]
 fn without_a_driver_auto_uses_the_host_and_cuda_fails() {
     if ringmem::backend::cuda::Driver::load().is_ok() {
-        rights::skipped("a driver is installed");
+        rerun_or_skip::skipped("a driver is installed");
         return;
     }
     let nothing = tempfile::tempdir().expect("a folder");

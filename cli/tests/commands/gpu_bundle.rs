@@ -10,7 +10,7 @@ use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{example, rights};
+use crate::{example, rerun_or_skip};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -129,7 +129,7 @@ fn the_two_runs_end_within_200_and_480_seconds() {
 #[test]
 fn without_a_driver_every_part_is_skipped_with_a_reason() {
     if Driver::load().is_ok() {
-        rights::skipped("a driver is installed");
+        rerun_or_skip::skipped("a driver is installed");
         return;
     }
     let bundle = Bundle::new().with_programs();
@@ -455,7 +455,7 @@ fn a_missing_tool_skips_its_part_and_a_failing_tool_fails_it() {
 #[test]
 fn installed_python_pools_are_measured() {
     if !Command::new("python3").args(["-c", ""]).status().is_ok_and(|status| status.success()) {
-        rights::skipped("no python3");
+        rerun_or_skip::skipped("no python3");
         return;
     }
     let bundle = Bundle::new();
@@ -480,7 +480,7 @@ fn installed_python_pools_are_measured() {
 #[test]
 fn a_training_is_compared_under_three_allocators() {
     if !Command::new("python3").args(["-c", ""]).status().is_ok_and(|status| status.success()) {
-        rights::skipped("no python3");
+        rerun_or_skip::skipped("no python3");
         return;
     }
     let bundle = Bundle::new();

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use ringmem_kernels::IMAGE;
 
-use crate::program::{call, finish};
+use crate::program::{call, execute, finish};
 #[cfg(target_os = "linux")]
 use crate::{bytes, pty::Pty};
 
@@ -29,6 +29,15 @@ fn help_has_exit_codes_and_each_command_has_examples() {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
         let help = call(&IMAGE, [command, "--help"]).out;
         assert!(help.contains("\nExamples:\n  ") && help.contains(&format!("ringmem {command}")), "{help}");
+    }
+}
+
+#[test]
+fn help_and_version_succeed() {
+    for arguments in [&["--help"][..], &["--version"], &["stream", "--help"], &["demo", "--help"], &["layout", "--help"]] {
+        let ran = execute(arguments.iter().copied());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{arguments:?}");
+        assert!(!ran.out.is_empty());
     }
 }
 

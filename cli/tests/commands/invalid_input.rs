@@ -14,7 +14,7 @@ use crate::bytes::{file, noise, text};
 use crate::kernels::{Run, counting, image};
 use crate::program::{Ran, call, execute, finish, until};
 #[cfg(target_os = "linux")]
-use crate::rights;
+use crate::rerun_or_skip;
 
 #[track_caller]
 fn refused(arguments: &[&str], code: u8, facts: &[&str]) {
@@ -146,8 +146,8 @@ fn an_unreadable_file_is_named_in_the_error() {
     if fs::File::open(file.path()).is_err() {
         return refused_file(file.path(), &["ermission denied"]);
     }
-    assert!(!rights::is_again(), "a child without the capabilities reads it, too");
-    rights::passes_again("invalid_input::an_unreadable_file_is_named_in_the_error", "", &["dac_override", "dac_read_search"]);
+    assert!(!rerun_or_skip::is_again(), "a child without the capabilities reads it, too");
+    rerun_or_skip::passes_again("invalid_input::an_unreadable_file_is_named_in_the_error", "", &["dac_override", "dac_read_search"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_file_with_a_wrong_reported_length_is_an_error() {
                 &[&format!("ended at byte {length}"), &format!("its length was {} bytes", fs::metadata(path).expect("just seen").len())],
             );
         }
-        None => rights::skipped("no such file of sysfs"),
+        None => rerun_or_skip::skipped("no such file of sysfs"),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The program as a function and as a process. No wait exceeds [`program::LIMIT`].
 
 mod bytes;
-mod counts;
 mod demo;
 mod doctor;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -16,18 +15,19 @@ mod invalid_input;
 mod kernels;
 mod layout;
 mod new;
-mod out;
 #[cfg(target_os = "linux")]
-mod outputs;
-mod planted;
+mod output_files;
 mod program;
 #[cfg(target_os = "linux")]
 mod pty;
 mod replay;
 #[cfg(unix)]
-#[path = "../../../tests/suite/rights.rs"]
-mod rights;
-mod stdin;
+#[path = "../../../tests/suite/rig/rerun_or_skip.rs"]
+mod rerun_or_skip;
+mod stream_counts;
+mod stream_out;
+mod stream_planted_faults;
+mod stream_stdin;
 #[cfg(target_os = "linux")]
 mod top;
 #[cfg(unix)]

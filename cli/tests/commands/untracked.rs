@@ -6,13 +6,13 @@ use std::process::Command;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, Tracked};
 
-use crate::rights;
+use crate::rerun_or_skip;
 
 fn symbols(program: &Path, module: &str) -> Option<usize> {
     let output = match Command::new("nm").arg(program).output() {
         Ok(output) => output,
         Err(error) => {
-            rights::skipped(format_args!("nm lists no symbols of {}: {error}", program.display()));
+            rerun_or_skip::skipped(format_args!("nm lists no symbols of {}: {error}", program.display()));
             return None;
         }
     };

@@ -8,10 +8,10 @@ use ringmem_layouts::ring::flagged::{Consumer, Producer};
 use ringmem_layouts::ring::{PopError, RingFlags};
 
 use crate::echo::message;
+use crate::flag_suite::suite;
 use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
 use crate::simulated_warp::{Lane, with_a_warp};
-use crate::slots::suite;
 
 fn send(sender: &mut Producer<'_, Echo, Host>, ids: Range<u64>) -> u64 {
     let values: Vec<Echo> = ids.map(message).collect();

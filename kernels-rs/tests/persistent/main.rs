@@ -3,6 +3,7 @@
 mod burst;
 mod echo;
 mod faults;
+mod flag_suite;
 mod flagged;
 mod grid;
 mod grouped;
@@ -17,9 +18,8 @@ mod paired;
 mod patience;
 mod reduce;
 mod rig;
+mod second_headers;
 mod simulated_warp;
-mod slots;
-mod split;
 mod telemetry;
 mod traced;
 mod transform;

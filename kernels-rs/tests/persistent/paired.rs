@@ -13,10 +13,10 @@ use ringmem_layouts::ring::{PopError, RingFlags};
 use ringmem_layouts::{Host, HostWord};
 
 use crate::echo::message;
+use crate::flag_suite::suite;
 use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
 use crate::simulated_warp::{Lane, with_a_warp};
-use crate::slots::suite;
 
 const WORDS: u64 = 16;
 

@@ -18,7 +18,7 @@ use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::reader::Reader;
 use crate::rig::{Rig, Shape};
-use crate::{flagged, grouped, histogram, paired, reduce, split, transform};
+use crate::{flagged, grouped, histogram, paired, reduce, second_headers, transform};
 
 pub type Heard = Result<(), String>;
 
@@ -467,14 +467,14 @@ fn faulted(run: &Run<'_>) -> Heard {
 
 pub fn split_rings(run: &Run<'_>) -> Heard {
     let (far, near) = (FEW.memory::<Echo, Echo>(), FEW.memory::<Echo, Echo>());
-    let (mut rig, host) = split::rigs(&far, &near, FEW);
+    let (mut rig, host) = second_headers::rigs(&far, &near, FEW);
     (0..MANY).for_each(|id| rig.sender.push(message(id)).expect("room"));
     let reader = Reader::of_split(host.output, rig.output, MANY);
     run.read(&Device::new([far.range(), near.range()]), &mut rig, &[], &reader, MANY)?;
     for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
-        let (mut rig, _host) = split::rigs(&far, &near, shape);
+        let (mut rig, _host) = second_headers::rigs(&far, &near, shape);
         let device = Device::new([far.range(), near.range()]);
         run.serve(&device, &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
     }

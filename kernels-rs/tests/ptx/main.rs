@@ -8,6 +8,8 @@ mod conversations;
 mod echo;
 #[path = "../persistent/faults.rs"]
 mod faults;
+#[path = "../persistent/flag_suite.rs"]
+mod flag_suite;
 #[path = "../persistent/flagged.rs"]
 mod flagged;
 #[path = "../persistent/grid.rs"]
@@ -31,12 +33,10 @@ mod reader;
 mod reduce;
 #[path = "../persistent/rig.rs"]
 mod rig;
+#[path = "../persistent/second_headers.rs"]
+mod second_headers;
 #[path = "../persistent/simulated_warp.rs"]
 mod simulated_warp;
-#[path = "../persistent/slots.rs"]
-mod slots;
-#[path = "../persistent/split.rs"]
-mod split;
 mod stores;
 #[path = "../persistent/telemetry.rs"]
 mod telemetry;

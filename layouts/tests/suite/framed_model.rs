@@ -1,7 +1,7 @@
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::frames::{End, Length, Op, follows_the_model};
+use crate::models::framed::{End, Length, Op, follows_the_model};
 use proptest::prelude::*;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, PushError, Ring};

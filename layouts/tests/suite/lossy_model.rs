@@ -1,7 +1,7 @@
 use std::mem::forget;
 use std::ptr::NonNull;
 
-use crate::lossy::{Op, Value, follows_the_model, reader, writer};
+use crate::models::lossy::{Op, Value, follows_the_model, reader, writer};
 use crate::ring_memory::Memory;
 use proptest::prelude::*;
 use ringmem_layouts::attach::{AttachError, Corrupt};
@@ -219,7 +219,7 @@ fn an_interrupted_push_loses_only_the_overwritten_message() {
     }
     assert_eq!(reader.pop(), Err(ReadError::Empty));
     assert_eq!(reader.latest(), Ok((4, <[u64; 3]>::of(4))));
-    crate::lossy::writer(&memory).push(<[u64; 3]>::of(9));
+    crate::models::lossy::writer(&memory).push(<[u64; 3]>::of(9));
     assert_eq!((reader.pop(), reader.pop()), (Ok(<[u64; 3]>::of(9)), Err(ReadError::Empty)));
     assert_eq!((other.pop(), other.pop()), (Err(ReadError::Overrun { lost: 1 }), Ok(<[u64; 3]>::of(2))));
 }

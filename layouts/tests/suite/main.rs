@@ -2,11 +2,9 @@
 
 mod count;
 mod force_push;
-mod frames;
 mod loom_machine;
-mod lossy;
+mod models;
 mod patience;
-mod queue;
 mod ring_memory;
 
 mod abi;
@@ -17,9 +15,9 @@ mod filled;
 mod framed_attach;
 mod framed_model;
 mod kernels;
+mod len_and_peek;
 #[cfg(feature = "alloc")]
 mod local;
-mod looking;
 mod loom_groups;
 mod loom_lossy;
 mod loom_mpsc_mpmc;

@@ -1,5 +1,5 @@
 use crate::count::Count;
-use crate::queue;
+use crate::models::queue;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

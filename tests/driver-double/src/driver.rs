@@ -14,7 +14,7 @@ use crate::entry::Needs;
 use crate::event::Event;
 use crate::faults;
 use crate::handle_table::Table;
-use crate::host;
+use crate::host_function;
 use crate::leaks::{self, Lost};
 use crate::log::Record;
 use crate::module::{Kernel, Module};
@@ -126,7 +126,7 @@ impl Driver {
         if self.gone.load(Acquire) {
             return Err(Code::DEINITIALIZED);
         }
-        if host::is_inside() {
+        if host_function::is_inside() {
             self.violations.of_call("is called by a host function of a stream");
             return Err(Code::NOT_PERMITTED);
         }

@@ -75,7 +75,7 @@ mod event;
 mod faults;
 mod handle_table;
 mod held_steps;
-mod host;
+mod host_function;
 mod jit;
 mod kernel;
 mod leaks;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::block::{Block, Kind, Span};
 use crate::driver::Driver;
 use crate::held_steps::{self, Step};
-use crate::host::HostFunction;
+use crate::host_function::HostFunction;
 use crate::kernel::Launch;
 use crate::stream::Ticket;
 use crate::wait_value::Condition;

@@ -12,9 +12,9 @@ use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
 use crate::LIMIT;
-use crate::adaptors::clean::Clean;
-use crate::adaptors::held::Held;
 use crate::adaptors::hooked::{Hooked, set};
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 
 pub fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))

@@ -13,8 +13,8 @@ use ringmem::stream::{Pending, Queued, Stream};
 use ringmem::{Error, Rejected, Result};
 
 use crate::LIMIT;
-use crate::adaptors::clean::Clean;
 use crate::adaptors::stacks::{Any, unfreed};
+use crate::rig::leak_checked::Clean;
 
 const ARENA: usize = 256 << 10;
 const SLAB: u64 = 64 << 10;

@@ -12,8 +12,8 @@ use ringmem::memory::{
 use ringmem::pool::Pool;
 use ringmem::stream::{Pending, Queued, Stream};
 
-use crate::adaptors::clean::Clean;
 use crate::eventually;
+use crate::rig::leak_checked::Clean;
 
 pub type Any<V> = Arc<dyn Memory<Visibility = V>>;
 

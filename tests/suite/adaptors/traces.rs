@@ -5,8 +5,8 @@ use ringmem::memory::{Arena, Buffer, Device, Event, Failing, Limited, Logged, Ou
 use ringmem::stream::Stream;
 
 use crate::adaptors::facts::{backend, bytes};
-use crate::adaptors::held::Held;
 use crate::adaptors::hooked::{Hooked, set};
+use crate::rig::busy_stream::Held;
 
 fn letters(outcomes: &[Outcome]) -> String {
     let letter = |outcome: &Outcome| match outcome {

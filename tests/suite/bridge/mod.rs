@@ -1,4 +1,3 @@
-use crate::clean;
 mod faults;
 mod flights;
 mod hostile;
@@ -16,8 +15,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, Sender, TransferStrategy};
 use ringmem::image::{Entry, KernelHost};

@@ -8,7 +8,7 @@ use ringmem::{ControlBlock, HostWord, Machine, TelemetryBuffer};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
 
 #[cfg(target_os = "linux")]
-use crate::fork::fork;
+use crate::rig::in_fork::fork;
 
 use super::*;
 

@@ -1,6 +1,5 @@
 mod broken;
 mod burst;
-use crate::clean;
 mod counts;
 mod drain;
 mod dump;
@@ -19,8 +18,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
 use ringmem::channel::{Channel, Options, ReceiveError, SendError};

@@ -11,8 +11,8 @@ use ringmem::memory::{Buffer, DeviceReadable, Memory, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
-use super::held::Held;
 use super::{Clean, backend, modelled, pinned, zeros};
+use crate::rig::busy_stream::Held;
 
 const KERNELS: &[Entry] = &[
     Entry { name: "affine", arguments: 5, run: affine },

@@ -1,14 +1,12 @@
 mod bandwidth;
 mod chain;
-use crate::clean;
 mod coalescer;
-use crate::held;
 mod parts;
 
 use std::sync::Arc;
 
 use crate::LIMIT;
-use clean::Clean;
+use crate::rig::leak_checked::Clean;
 use ringmem::backend::host::{Builder, HostBackend, Link};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 

@@ -1,7 +1,3 @@
-use crate::clean;
-use crate::clocks;
-use crate::held;
-
 mod drops;
 mod faults;
 mod figures;
@@ -16,9 +12,9 @@ mod uploads;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
-use held::Held;
 use ringmem::Result;
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::double_buffer::{self, Failed, Frame, Policy};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use ringmem::backend::host::{Clock, Phase, Verb};
 use ringmem::double_buffer::Uploads;
 
-use super::clocks::{clock, has_struck, strike};
 use super::*;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 
 fn is_queued(backend: &HostBackend) -> bool {
     backend.call_log().iter().any(|call| (call.verb, call.phase, call.ok) == (Verb::Copy, Phase::Called, true))

@@ -1,3 +1,5 @@
+//! A backend with one device, a stream and the tests' kernels.
+
 use std::alloc::Layout;
 use std::mem;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +14,7 @@ use ringmem::memory::{Buffer, Device, DeviceReadable, GpuBuffer, Memory, Pinned,
 use ringmem::stream::{Module, Pending, Queued, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
-use crate::host_backend::clean::Clean;
+use crate::rig::leak_checked::Clean;
 pub use crate::{LIMIT, eventually};
 
 pub const KERNELS: &[Entry] = &[

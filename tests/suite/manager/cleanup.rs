@@ -10,8 +10,8 @@ use ringmem::manager::BufferId;
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::held::Held;
 use super::{LIMIT, Manager, backend, holding, is_empty, numbers, plain, read};
+use crate::rig::busy_stream::Held;
 
 const T: Duration = Duration::from_secs(60);
 

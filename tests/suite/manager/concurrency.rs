@@ -10,8 +10,8 @@ use ringmem::manager::{AnyBufferId, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{Manager, eventually, holding, numbers, plain};
+use crate::rig::leak_checked::Clean;
 
 const LIMIT: u64 = 24_000;
 const KEPT: usize = 16;

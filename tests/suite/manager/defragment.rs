@@ -7,8 +7,8 @@ use ringmem::memory::{Arena, Device};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
-use super::held::Held;
 use super::{MIB, backend, numbers, plain};
+use crate::rig::busy_stream::Held;
 
 type DevicePool = Pool<Device>;
 type Pooled = MemoryManager<DevicePool>;

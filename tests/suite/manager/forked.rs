@@ -6,8 +6,8 @@ use ringmem::manager::Statistics;
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;
 
-use super::fork::fork;
-use super::held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::in_fork::fork;
 
 use super::*;
 

@@ -7,10 +7,10 @@ use ringmem::manager::{AnyBufferId, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::cleanup::{clocked, seconds};
-use super::clocks::{clock, has_struck, strike};
 use super::{MIB, Manager, VERBS, backend, holding, is_empty, manager, numbers, plain, read};
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 
 fn name(k: usize) -> String {
     format!("buffer {k}")

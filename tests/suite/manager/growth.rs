@@ -4,8 +4,8 @@ use ringmem::Error;
 use ringmem::manager::{BufferConfig, Growth, MemoryManager};
 use ringmem::memory::Device;
 
-use super::broken::broken;
 use super::{KIB, MIB, backend, holding, manager, numbers, plain, read};
+use crate::rig::panicking_clock::broken;
 
 #[test]
 fn size_bounds_apply_to_the_first_allocation() {

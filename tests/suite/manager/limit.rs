@@ -9,9 +9,9 @@ use ringmem::backend::host::HostBackend;
 use ringmem::manager::MemoryManager;
 use ringmem::memory::{Budget, Device, Statistics};
 
-use super::clean::Clean;
-use super::clocks::{clock, has_struck, strike};
 use super::{Manager, backend, holding, is_empty, manager, numbers, plain};
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 
 #[test]
 fn reserved_bytes_are_unavailable_to_others() {

@@ -1,22 +1,17 @@
-mod concurrency;
-use crate::broken;
-use crate::clean;
 mod cleanup;
-use crate::clocks;
+mod concurrency;
 mod defragment;
 mod figures;
-#[cfg(target_os = "linux")]
-use crate::fork;
 #[cfg(target_os = "linux")]
 mod forked;
 mod group;
 mod growth;
 mod guard;
-use crate::held;
 mod limit;
 mod model;
 mod names;
 mod nodes;
+mod numbered;
 mod queued;
 mod resize;
 mod threads;
@@ -26,8 +21,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend, Verb};
 use ringmem::manager::{BufferConfig, BufferId, Growth, MemoryManager};
 use ringmem::memory::Device;

@@ -8,8 +8,8 @@ use ringmem::manager::{AnyBufferId, BufferId, Growth};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{Manager, plain};
+use crate::rig::leak_checked::Clean;
 
 const LIMIT: u64 = 40_000;
 const MOST: u64 = 12_000;

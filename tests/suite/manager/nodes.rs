@@ -4,8 +4,8 @@ use ringmem::manager::{AnyBufferId, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{MIB, Manager, is_empty, plain};
+use crate::rig::leak_checked::Clean;
 
 const LEAST: usize = 1000;
 const MOST: usize = 1_000_000;

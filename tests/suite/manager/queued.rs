@@ -8,8 +8,8 @@ use ringmem::manager::MemoryManager;
 use ringmem::memory::{Buffer, Device, Limited, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{backend, holding, is_empty, manager, numbers, plain};
+use crate::rig::leak_checked::Clean;
 
 #[test]
 fn queued_operations_run_in_order_and_are_counted() {
@@ -86,7 +86,7 @@ fn a_freed_buffer_counts_until_its_queued_work_completes() {
     let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = manager.create::<u32>("a", 1000, plain().with_async(true)).expect("room");
-    let held = super::held::Held::new(&backend, &stream);
+    let held = crate::rig::busy_stream::Held::new(&backend, &stream);
     manager.lease_mut(id).expect("nobody else").fill_on(&stream, .., 1).expect("queued");
     manager.free(id).expect("nobody has a lease");
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (4000, 4000));

@@ -9,8 +9,8 @@ use ringmem::backend::host::{Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{MIB, Manager, VERBS, backend, holding, is_empty, manager, numbers, plain, read};
+use crate::rig::leak_checked::Clean;
 
 #[test]
 fn a_resize_copies_live_elements_on_the_device() {

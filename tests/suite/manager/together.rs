@@ -8,8 +8,8 @@ use ringmem::message::BufferReference;
 use ringmem::mirror::MirroredBuffer;
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
 use super::{Manager, backend, holding, is_empty, manager, numbers, plain, read};
+use crate::rig::leak_checked::Clean;
 
 fn registered(backend: &Clean, manager: &Manager, numbers: &[u32]) -> ringmem::manager::BufferId<u32> {
     manager.register(GpuBuffer::from_slice(Device::new(backend, 0), numbers).expect("room")).expect("room")

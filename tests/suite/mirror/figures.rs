@@ -9,10 +9,10 @@ use ringmem::error::LimitOf;
 use ringmem::memory::{Device, Host, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};
 
-use super::clean::Clean;
-#[cfg(target_os = "linux")]
-use super::rights;
 use super::{BYTES, LEN, LIMIT, backend, pageable, pinned};
+use crate::rig::leak_checked::Clean;
+#[cfg(target_os = "linux")]
+use crate::rig::rerun_or_skip;
 
 #[test]
 fn transfers_are_counted_with_their_time_in_nanoseconds() {
@@ -66,8 +66,12 @@ fn a_host_copy_above_the_pinned_budget_is_an_error() {
 #[test]
 #[cfg(target_os = "linux")]
 fn must_pin_without_the_right_to_lock_is_an_error() {
-    if !rights::is_again() {
-        return rights::passes_again("mirror::figures::must_pin_without_the_right_to_lock_is_an_error", "ulimit -l 0;", &["ipc_lock"]);
+    if !rerun_or_skip::is_again() {
+        return rerun_or_skip::passes_again(
+            "mirror::figures::must_pin_without_the_right_to_lock_is_an_error",
+            "ulimit -l 0;",
+            &["ipc_lock"],
+        );
     }
     for (options, is_there) in [(Options::empty(), true), (Options::MUST_PIN, false)] {
         let backend = backend();

@@ -1,12 +1,9 @@
-use crate::clean;
 mod faults;
 mod figures;
 mod lost;
 mod model;
 mod pooled;
 mod queued;
-#[cfg(target_os = "linux")]
-use crate::rights;
 mod reported;
 mod shared;
 mod table;
@@ -17,8 +14,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Device, DeviceReadable, Host, HostReadable, Memory, Pinned, PinnedBuffer};

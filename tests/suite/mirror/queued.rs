@@ -9,9 +9,9 @@ use ringmem::memory::{Buffer, Device, Unified};
 use ringmem::mirror::{Access, MirroredBuffer, State};
 use ringmem::stream::Pending;
 
-use super::clean::Clean;
 use super::table::{LAST, NEW, OLDER, bring, transfers};
 use super::{BYTES, Held, LEN, backend, eventually, launch, live, pinned, stream, through};
+use crate::rig::leak_checked::Clean;
 
 #[test]
 fn a_device_update_needs_one_copy_per_direction() {

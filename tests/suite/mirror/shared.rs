@@ -5,9 +5,9 @@ use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::mirror::{Access, State};
 
-use super::clean::Clean;
 use super::table::{self, bring, call, cells, transfers};
 use super::{BYTES, Held, LEN, PinnedMirror, eventually, launch, live, pageable, pinned, stream};
+use crate::rig::leak_checked::Clean;
 
 fn sharing() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20).shared_memory(true))

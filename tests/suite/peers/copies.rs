@@ -10,9 +10,9 @@ use ringmem::memory::{Buffer, Memory};
 use ringmem::peer::MOST_COPIES;
 use ringmem::pool::PinnedPool;
 
-use super::held::Held;
 use super::*;
 use crate::eventually;
+use crate::rig::busy_stream::Held;
 
 #[test]
 fn copies_between_four_devices_use_the_host_only_without_peers() {

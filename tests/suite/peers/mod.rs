@@ -1,10 +1,7 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
-use crate::clean;
-use crate::clocks;
 mod copies;
 mod faults;
-use crate::held;
 mod integrity;
 mod matrix;
 mod panics;
@@ -16,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LIMIT;
-use clean::Clean;
+use crate::rig::leak_checked::Clean;
 use ringmem::Error;
 use ringmem::backend::host::{Builder, Counters, Fault, Faults, HostBackend, Tally, Verb};
 use ringmem::copy::Chunked;

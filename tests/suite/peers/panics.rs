@@ -9,9 +9,9 @@ use ringmem::backend::host::Phase;
 use ringmem::backend::{Backend, Block, Ticket, Uses};
 use ringmem::memory::{Both, Memory};
 
-use super::clocks::{clock, has_struck, strike};
-use super::held::Held;
 use super::*;
+use crate::rig::busy_stream::Held;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 
 #[derive(Clone)]
 struct Late {

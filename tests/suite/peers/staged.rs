@@ -5,8 +5,8 @@ use std::time::Instant;
 use ringmem::backend::host::{Call, Link, Phase};
 use ringmem::memory::PinnedBuffer;
 
-use super::held::Held;
 use super::*;
+use crate::rig::busy_stream::Held;
 
 fn visits(log: &[Call], [source, target]: [u64; 2]) -> HashMap<u64, Vec<(bool, u64)>> {
     let mut visits: HashMap<u64, Vec<_>> = HashMap::new();

@@ -6,9 +6,9 @@ use ringmem::memory::{Buffer, Host, HostReadable, Memory, Pinned, Unified};
 use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
 
-use super::clean::Clean;
-use super::clocks::{clock, has_struck, strike};
 use super::{Bytes, Held, MIB, backend, builder, give};
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock::{clock, has_struck, strike};
 
 #[test]
 fn reused_blocks_are_kept_zeroed_or_poisoned_up_to_the_request() {

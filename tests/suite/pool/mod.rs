@@ -1,16 +1,9 @@
-mod upstream;
-use crate::broken;
-use crate::clean;
-use crate::clocks;
-mod figures;
-mod teardown;
-#[cfg(target_os = "linux")]
-use crate::fork;
 #[cfg(target_os = "linux")]
 mod address_range;
+mod awaited_growth;
 mod central_free_list;
 mod coalescing;
-mod growth;
+mod figures;
 mod hygiene;
 mod limit;
 mod model;
@@ -18,16 +11,18 @@ mod reuse;
 mod shadow;
 mod shortage;
 mod streams;
+mod teardown;
 mod threads;
 #[cfg(target_os = "linux")]
 mod unreachable;
+mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::Ticket;
 use ringmem::backend::host::HostBackend;

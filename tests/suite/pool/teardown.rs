@@ -11,8 +11,8 @@ use ringmem::memory::{Buffer, Device, DeviceOnly, Memory};
 use ringmem::pool::{Hygiene, Pool};
 use ringmem::stream::Stream;
 
-use super::broken::broken;
 use super::{Bytes, KIB, LIMIT, MIB, backend, builder, give, pool};
+use crate::rig::panicking_clock::broken;
 
 #[test]
 fn the_last_block_of_a_dropped_pool_frees_the_slabs() {
@@ -334,8 +334,8 @@ fn concurrent_handles_keep_the_pool_and_the_last_frees_it() {
 
 #[cfg(target_os = "linux")]
 mod forked {
-    use super::super::fork::fork;
     use super::*;
+    use crate::rig::in_fork::fork;
 
     #[test]
     fn dropping_a_stream_in_a_fork_does_not_block() {

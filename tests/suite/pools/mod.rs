@@ -1,5 +1,4 @@
-use crate::clean;
-mod fields;
+mod config;
 mod pinned;
 
 const KIB: u64 = 1 << 10;

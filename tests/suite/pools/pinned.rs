@@ -8,8 +8,8 @@ use ringmem::error::LimitOf;
 use ringmem::memory::{Aligned, Buffer, Pinned};
 use ringmem::pool::{PinnedPool, Pool};
 
-use super::clean::Clean;
 use super::{KIB, MIB};
+use crate::rig::leak_checked::Clean;
 
 type Bytes = Buffer<u8, PinnedPool>;
 

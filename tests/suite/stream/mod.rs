@@ -1,5 +1,3 @@
-use crate::clean;
-use crate::held;
 mod events;
 mod metrics;
 mod outlived;
@@ -12,9 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
-use clean::Clean;
-use held::Held;
 use ringmem::backend::host::{Builder, HostBackend, Link};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;

@@ -15,8 +15,8 @@ use ringmem::{Error, HostWord, Image};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::streaming::clean::Clean;
-use crate::streaming::held::Held;
+use crate::rig::busy_stream::Held;
+use crate::rig::leak_checked::Clean;
 use crate::streaming::rig::{Increment, backend, build, noise, streamer};
 
 struct Miscounts(u64);

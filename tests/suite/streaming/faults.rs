@@ -8,7 +8,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Pending, Stream};
 use ringmem::streaming::{Cause, Chunk, Interrupted, Job, Progress, Queued, Source, Streamer, Through};
 
-use crate::streaming::clean::Clean;
+use crate::rig::leak_checked::Clean;
 use crate::streaming::rig::{Increment, build, incremented, noise, plus_one, streamer};
 
 fn faulty() -> Clean {

@@ -11,7 +11,7 @@ use ringmem::streaming::{FileSink, FileSource, Sink};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::LIMIT;
-use crate::rights::{is_again, passes_again};
+use crate::rig::rerun_or_skip::{is_again, passes_again};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").mode() & 0o7777
@@ -80,7 +80,7 @@ fn the_replacement_of_another_owner_s_file_is_private() {
     for (user, group) in [(Some(12_345), None), (Some(12_345), Some(12_345))] {
         write(&path, 0o666);
         if std::os::unix::fs::chown(&path, user, group).is_err() {
-            return crate::rights::skipped("only root makes files of other users");
+            return crate::rig::rerun_or_skip::skipped("only root makes files of other users");
         }
         fs::set_permissions(&path, Permissions::from_mode(0o6777)).expect("root may");
         replace(&path);

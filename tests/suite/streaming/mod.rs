@@ -1,10 +1,7 @@
 mod causes;
-use crate::clean;
-use crate::clocks;
 mod faults;
 #[cfg(target_os = "linux")]
 mod files;
-use crate::held;
 mod model;
 mod overlap;
 mod persistent;

@@ -3,7 +3,7 @@ use std::io;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::streaming::{Cause, Interrupted, Job, Sink, Source, Stage, Streamed, Streamer, Through};
 
-use crate::streaming::clean::Clean;
+use crate::rig::leak_checked::Clean;
 use crate::streaming::persistent::changing;
 use crate::streaming::rig::{build, incremented, noise};
 

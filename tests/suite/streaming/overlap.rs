@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringmem::backend::host::{HostBackend, Link, Phase, Verb};
 use ringmem::streaming::{Job, Sink, Source, Through};
 
-use crate::streaming::clean::Clean;
+use crate::rig::leak_checked::Clean;
 use crate::streaming::rig::{build, incremented, noise, streamer};
 
 const CHUNK: u64 = 9000;

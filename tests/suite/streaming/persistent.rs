@@ -16,8 +16,8 @@ use ringmem_kernels::reduce::{self, Number, Reduce, Reduced, Rows};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_kernels::{ABI, IMAGE};
 
-use crate::streaming::clean::Clean;
-use crate::streaming::clocks;
+use crate::rig::leak_checked::Clean;
+use crate::rig::panicking_clock;
 use crate::streaming::rig::{backend, build, noise, streamer};
 
 pub struct Change {
@@ -306,7 +306,7 @@ impl Dialogue for Strikes {
 
     fn ask(&mut self, chunk: &Chunk) -> Apply {
         if replace(&mut self.0, false) {
-            clocks::strike(1);
+            panicking_clock::strike(1);
         }
         Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(7).word() }
     }
@@ -322,7 +322,7 @@ impl Dialogue for Strikes {
 
 #[test]
 fn a_sent_chunk_keeps_its_place_after_a_panic() {
-    let backend = build(HostBackend::builder().device_memory(1 << 20).log(true).clock(clocks::clock()));
+    let backend = build(HostBackend::builder().device_memory(1 << 20).log(true).clock(panicking_clock::clock()));
     let mut streamer = streamer(&backend, 1000, 1);
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
     let arguments = [streamer.address(), streamer.size()];
@@ -332,7 +332,7 @@ fn a_sent_chunk_keeps_its_place_after_a_panic() {
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Strikes(true)) }.expect("it starts");
     let bytes = noise(1000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));
-    assert!(panicked.is_err() && clocks::has_struck(), "the question is on its way");
+    assert!(panicked.is_err() && panicking_clock::has_struck(), "the question is on its way");
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("it may have the chunk");
     assert!(matches!(stopped.cause, Cause::Device(Error::Busy { .. })), "{stopped:?}");
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect_err("and that place");

@@ -4,7 +4,7 @@ use ringmem::stream::{Module, Pending, Stream};
 use ringmem::streaming::{Cause, Chunk, Stage, Streamer};
 use ringmem::{Abi, Image, LAYOUTS};
 
-use crate::streaming::clean::Clean;
+use crate::rig::leak_checked::Clean;
 
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = len as u64 ^ 0x9e37_79b9_7f4a_7c15;

@@ -5,7 +5,7 @@ use crate::block::{Kind, Span};
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::entry::give;
-use crate::host::HostFunction;
+use crate::host_function::HostFunction;
 use crate::operation::Operation;
 use crate::virtual_memory::Use;
 use crate::wait_value::{Condition, FLUSH};
