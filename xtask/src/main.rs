@@ -27,7 +27,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use ringmem::streaming::FileSink;
 use serde_json::Value;
@@ -67,8 +67,8 @@ cargo xtask COMMAND
   report [--quick] BENCH... runs some benches and prints their tables, writes nothing
   report --render           writes these from the newest results, without a run
   report --check            compares them with the newest results, writes nothing
-  mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
-  mutants --sample [SEED]   starts as many as fit 20 seconds after the build, in a random order
+  mutants [PREFIX]          runs the breaks of tests/breaks: each must fail the test that it names
+  mutants --check LOG       tries none: each must be of code that is there and compiles, and the log of `cargo test` must have its test
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, `doc-kernels` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
@@ -109,10 +109,9 @@ fn main() -> ExitCode {
         ["report", "--check"] => report::check(),
         ["report", "--quick", ref names @ ..] => report::run(true, names),
         ["report", ref names @ ..] => report::run(false, names),
-        ["mutants"] => mutants::run(None, None),
-        ["mutants", "--sample"] => mutants::run(None, Some((SAMPLE, seed()))),
-        ["mutants", "--sample", seed] => seed.parse().map_err(Into::into).and_then(|seed| mutants::run(None, Some((SAMPLE, seed)))),
-        ["mutants", area] if !area.starts_with('-') => mutants::run(Some(area), None),
+        ["mutants"] => mutants::run(None),
+        ["mutants", "--check", log] if !log.starts_with('-') => mutants::check(log.as_ref()),
+        ["mutants", area] if !area.starts_with('-') => mutants::run(Some(area)),
         ["bare-metal"] => bare_metal::run(),
         ["ptxas"] => ptxas::run(&image::path()),
         ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),
@@ -132,12 +131,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-const SAMPLE: Duration = Duration::from_secs(20);
-
-fn seed() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn root() -> PathBuf {

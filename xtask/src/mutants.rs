@@ -1,21 +1,25 @@
 //! Breaks the code on purpose: every break in `tests/breaks` must fail its test.
 //!
 //! One build contains all breaks, each behind an environment switch. cargo-mutants cannot make them: weaker orderings, lost drops, wrong lock scopes.
+//!
+//! [`run`] takes minutes to build, and up to an hour. [`check`] tries no break: it finds those that changes of code or tests have left behind.
 
 mod list;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use self::list::{Break, Test};
-use crate::Failure;
+use crate::{Failure, read};
 
 /// Many breaks show as endless waits.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -26,7 +30,32 @@ const RUNS: u32 = 5;
 
 const SWITCH: &str = "RINGMEM_BREAK";
 
-pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Failure> {
+/// Each break is of code that is there and compiles, and its test is in a log of passed tests.
+pub fn check(log: &Path) -> Result<(), Failure> {
+    let breaks = list::read()?;
+    tree::write(&breaks)?;
+    let mut command = in_tree(&["check", "--lib"]);
+    for package in breaks.iter().map(|found| tree::package_of(&found.file)).collect::<Result<BTreeSet<_>, _>>()? {
+        command.args(["-p", &package]);
+    }
+    compiled(&mut command)?;
+    let log = read(log)?;
+    let passed: BTreeSet<&str> =
+        log.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... ok")).map(|(name, _)| name).collect();
+    let has_passed = |name: &str| passed.contains(name) || passed.contains(&*format!("{name} - should panic"));
+    let missing: Vec<String> = breaks
+        .iter()
+        .filter(|found| !has_passed(&found.test.name))
+        .map(|found| format!("{}: {} is not in the log of passed tests", found.name, found.test))
+        .collect();
+    if missing.is_empty() {
+        println!("{} breaks compile, and their tests pass without them", breaks.len());
+        return Ok(());
+    }
+    Err(missing.join("\n").into())
+}
+
+pub fn run(area: Option<&str>) -> Result<(), Failure> {
     let mut breaks = list::read()?;
     tree::write(&breaks)?;
     if let Some(area) = area {
@@ -36,61 +65,44 @@ pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Fa
         }
     }
     let begin = Instant::now();
-    if let Some((_, seed)) = sample {
-        println!("seed {seed}");
-        shuffle(&mut breaks, seed);
-    }
     let programs = build(&breaks)?;
     let built = begin.elapsed();
     for (key, tests) in by_program(&breaks) {
         unbroken(program(&programs, &key)?, &Vec::from_iter(tests))?;
     }
     println!("built in {:.0} s, passed unbroken in {:.0} s", built.as_secs_f64(), (begin.elapsed() - built).as_secs_f64());
-    let until = sample.map(|(most, _)| Instant::now() + most);
-    let (count, survivors) = tried(&breaks, &programs, until)?;
-    println!("{} of {count} breaks found; {} listed", count - survivors.len(), breaks.len());
+    let survivors = tried(&breaks, &programs)?;
+    println!("{} of {} breaks found", breaks.len() - survivors.len(), breaks.len());
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("\n").into()) }
 }
 
-/// Tries one break after the other, on each core, and begins none later than `until`. Returns how many, and those that survived.
-fn tried(breaks: &[Break], programs: &Programs, until: Option<Instant>) -> Result<(usize, Vec<String>), Failure> {
+/// Tries one break after the other, on each core. Returns those that survived.
+fn tried(breaks: &[Break], programs: &Programs) -> Result<Vec<String>, Failure> {
     let next = AtomicUsize::new(0);
     let on_one_core = || {
-        let (mut count, mut survivors) = (0, Vec::new());
-        while let Some(found) = breaks.get(next.fetch_add(1, Relaxed)).filter(|_| until.is_none_or(|until| Instant::now() < until)) {
+        let mut survivors = Vec::new();
+        while let Some(found) = breaks.get(next.fetch_add(1, Relaxed)) {
             let begun = Instant::now();
             // A boxed error stays in its thread.
             let run = killed(programs, found).map_err(|failure| failure.to_string())?;
             let late = run.filter(|run| *run > 1).map(|run| format!(", in run {run}")).unwrap_or_default();
             let verdict = if run.is_some() { "found   " } else { "SURVIVED" };
             println!("{verdict} {:6.2} s  {}{late}", begun.elapsed().as_secs_f64(), found.name);
-            count += 1;
             if run.is_none() {
                 survivors.push(format!("{}: {} passes", found.name, found.test));
             }
         }
-        Ok::<_, String>((count, survivors))
+        Ok::<_, String>(survivors)
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let started: Vec<_> = (0..cores).map(|_| scope.spawn(on_one_core)).collect();
-        let (mut count, mut survivors) = (0, Vec::new());
+        let mut survivors = Vec::new();
         for core in started {
-            let of_core = core.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            count += of_core.0;
-            survivors.extend(of_core.1);
+            survivors.extend(core.join().unwrap_or_else(|panic| resume_unwind(panic))?);
         }
-        Ok((count, survivors))
+        Ok(survivors)
     })
-}
-
-fn shuffle(breaks: &mut [Break], seed: u64) {
-    breaks.sort_by_cached_key(|found| {
-        let mut word = seed ^ u64::from(found.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    });
 }
 
 type Programs = BTreeMap<(String, String), Program>;
@@ -120,11 +132,28 @@ fn build(breaks: &[Break]) -> Result<Programs, Failure> {
     Ok(programs)
 }
 
-fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
+fn in_tree(words: &[&str]) -> Command {
     let mut command = crate::cargo();
-    command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
+    command.args(words).args(["--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
     // What the tree depends on is built once for it and for the product.
     command.env("CARGO_TARGET_DIR", tree::target()).env("CARGO_BUILD_BUILD_DIR", crate::built());
+    command
+}
+
+/// Returns cargo's messages. The switches cause warnings, which are not shown.
+fn compiled(command: &mut Command) -> Result<Vec<Value>, Failure> {
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let messages = crate::messages(&output.stdout);
+    if output.status.success() {
+        return Ok(messages);
+    }
+    let is_error = |message: &&Value| message["message"]["level"] == "error";
+    let errors: Vec<&str> = messages.iter().filter(is_error).filter_map(|message| message["message"]["rendered"].as_str()).collect();
+    Err(format!("the broken tree does not compile:\n{}", errors.concat()).into())
+}
+
+fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
+    let mut command = in_tree(&["test", "--no-run"]);
     for package in wanted.iter().map(|(package, _)| package).collect::<BTreeSet<_>>() {
         command.args(["-p", package]);
     }
@@ -134,14 +163,8 @@ fn build_together(wanted: &[(String, String)]) -> Result<Programs, Failure> {
             name => command.args(["--test", name]),
         };
     }
-    let output = command.stderr(Stdio::inherit()).output()?;
-    let messages = crate::messages(&output.stdout);
-    if !output.status.success() {
-        let errors: Vec<&str> = messages.iter().filter_map(|message| message["message"]["rendered"].as_str()).collect();
-        return Err(format!("the broken tree does not compile:\n{}", errors.concat()).into());
-    }
     let mut programs = Programs::new();
-    for message in messages.iter().filter(|message| message["profile"]["test"] == true) {
+    for message in compiled(&mut command)?.iter().filter(|message| message["profile"]["test"] == true) {
         let (Some(executable), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else { continue };
         let manifest = PathBuf::from(manifest);
         let package = tree::package(&manifest)?;

@@ -67,9 +67,17 @@ pub fn write(breaks: &[Break]) -> Result<(), Failure> {
     broken.keys().next().map_or(Ok(()), |file| Err(format!("{file}: no such file").into()))
 }
 
+/// The folder of a file's package.
+fn folder_of(file: &str) -> &str {
+    file.split_once("src/").map_or("", |(folder, _)| folder)
+}
+
 fn root_of(file: &str) -> String {
-    let package = file.split_once("src/").map_or("", |(package, _)| package);
-    format!("{package}src/lib.rs")
+    format!("{}src/lib.rs", folder_of(file))
+}
+
+pub fn package_of(file: &str) -> Result<String, Failure> {
+    package(&root().join(folder_of(file)).join("Cargo.toml"))
 }
 
 fn with_switches(mut text: String, breaks: &[&Break]) -> Result<String, Failure> {
