@@ -447,7 +447,11 @@ alone! {
         devices.copy(target, x, 6 * MIB, b);
         pool.record(x, b);
         pool.free(x, a);
-        let releaser = spawn(release_copies);
+        // Later than the end of a request that does not wait.
+        let releaser = spawn(|| {
+            sleep(Duration::from_secs(2));
+            release_copies();
+        });
         // Of another stream than both.
         let y = pool.allocate(6 * MIB, devices.stream());
         releaser.join().expect("no panic");
