@@ -48,8 +48,8 @@ impl Drop for Loaned {
 ///
 /// `code` and `bits` are those of a `DLDataType`; `bits` is 8, 16, 32, 64 or 128. `shape` has `ndim` sizes, and may be null if that is 0.
 ///
-/// `stream` is the stream on which the consumer uses the tensor, as in `ringmem_pool_allocate`. On the device, it waits for the work that is queued on the streams
-/// of the block. The deleter may be called while work is queued on it: the block is reused after that. A consumer on the host waits for no stream: call
+/// `stream` is the stream on which the consumer uses the tensor, as in `ringmem_pool_allocate`. On the device, it waits for the work that is queued on the
+/// streams of the block. The deleter may be called while work is queued on it: the block is reused after that. A consumer on the host waits for no stream: call
 /// `ringmem_stream_synchronize` first. Python's `__dlpack__` has this argument too: there, `None` and 1 are null here, and -1 is the stream of the allocation.
 ///
 /// Tensors of device memory have the device type `kDLCUDA`, of pinned memory `kDLCUDAHost`, of managed memory `kDLCUDAManaged`. The addresses of simulated
@@ -59,8 +59,8 @@ impl Drop for Loaned {
 ///
 /// # Safety
 ///
-/// `pool` is null or open. `shape` is null, or to `ndim` readable numbers. `tensor` is null, or valid for the write of a pointer. As `ringmem_pool_allocate` for
-/// the stream. All work that uses the block when the deleter is called was queued on the streams of the block or on `stream`, or is complete.
+/// `pool` is null or open. `shape` is null, or to `ndim` readable numbers. `tensor` is null, or valid for the write of a pointer. As `ringmem_pool_allocate`
+/// for the stream. All work that uses the block when the deleter is called was queued on the streams of the block or on `stream`, or is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_dlpack_lend(
     pool: *const PoolHandle,

@@ -25,7 +25,8 @@
 //! # Tables
 //!
 //! `live` has each block that the caller has, by its address. An entry is made after the allocation and removed before the free, so an address is in the table
-//! once at most, and a block is freed once. No lock is held during a call of a pool. A lent block is in it too, but only its tensor frees it.
+//! once at most, and a block is freed once; if a free fails, its entry is made again. No table is locked during a call of a pool. A lent block is in it too,
+//! but only its tensor frees it.
 //!
 //! In a forked process, an allocation fails before any lock is taken, because another thread may have held it; a free is ignored, and so is the close.
 
@@ -401,25 +402,29 @@ impl Pool {
         self.check_process()?;
         // SAFETY: the caller promises that the stream is 0, of `Streams::create`, or of the device's primary context and live until it is forgotten.
         let consumer = unsafe { self.streams.id(self.device, consumer) }?;
-        let others: Vec<StreamId> = {
-            let shard = self.shard(address);
-            let live = shard.get(&address).ok_or_else(|| unknown(address))?;
-            self.loan(address, bytes, live)?;
-            let home = live.home.iter().map(|home| home.home);
-            home.chain(live.users.iter().copied()).filter(|other| *other != consumer).collect()
-        };
-        for other in others {
-            if let Some(position) = position(&*self.backend, other)? {
-                self.backend.stream_wait(position, consumer)?;
+        let mut ordered = vec![consumer];
+        loop {
+            let others: Vec<StreamId> = {
+                let mut shard = self.shard(address);
+                let live = shard.get_mut(&address).ok_or_else(|| unknown(address))?;
+                let loan = self.loan(address, bytes, live)?;
+                let home = live.home.iter().map(|home| home.home);
+                let others: Vec<StreamId> = home.chain(live.users.iter().copied()).filter(|other| !ordered.contains(other)).collect();
+                if others.is_empty() {
+                    live.note(consumer);
+                    live.is_lent = true;
+                    return Ok(loan);
+                }
+                others
+            };
+            for other in others {
+                if let Some(position) = position(&*self.backend, other)? {
+                    self.backend.stream_wait(position, consumer)?;
+                }
+                // Meanwhile another thread may record further streams, or lend the block.
+                ordered.push(other);
             }
         }
-        let mut shard = self.shard(address);
-        // Another thread may have freed or lent it meanwhile.
-        let live = shard.get_mut(&address).ok_or_else(|| unknown(address))?;
-        let loan = self.loan(address, bytes, live)?;
-        live.note(consumer);
-        live.is_lent = true;
-        Ok(loan)
     }
 
     fn loan(&self, address: u64, bytes: u64, live: &Live) -> Result<Loan, Failure> {
@@ -699,7 +704,8 @@ impl Listener for Pool {
         self.device
     }
 
-    /// Ends the pool of a stream whose work is complete: it serves no further request, and its memory is freed with its last block.
+    /// Ends the pool of a stream whose work is complete: it serves no further request, but for those that have found it already, and its memory is freed with
+    /// its last block.
     fn stream_is_forgotten(&self, stream: StreamId) {
         let Source::Streams { pools, .. } = &self.source else { return };
         if !self.process.is_this() {

@@ -6,8 +6,8 @@
 //! | of [`create`](Streams::create) | the driver's handle of a stream that the library owns | the number of such a stream |
 //! | another | a stream of the caller, adopted at its first use | unknown: an error; where [any handle](Streams::with_any_handle) is one, opened at its first use |
 //!
-//! An adopted stream is used for positions and waits, never for other operations: see [`Backend::record_position`]. An event that stands for a position is recorded when
-//! something asks for it, perhaps long after the call. So a caller that destroys such a stream [forgets](Streams::forget) it first.
+//! An adopted stream is used for positions and waits, never for other operations: see [`Backend::record_position`]. An event that stands for a position is
+//! recorded when something asks for it, perhaps long after the call. So a caller that destroys such a stream [forgets](Streams::forget) it first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};

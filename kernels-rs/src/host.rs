@@ -75,8 +75,9 @@ impl<'a, const IS_WARP: bool> Threads<'a, IS_WARP> {
     ///
     /// # Safety
     ///
-    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host, to this thread alone. There are [`lanes`](KernelHost::lanes) of them, 32 if `IS_WARP`, with the
-    /// numbers from 0 on, each once and always the same, and its [`all_gather`](KernelHost::all_gather) waits for all lanes and makes their earlier writes visible.
+    /// [`on_each_lane`](KernelHost::on_each_lane) passed the host, to this thread alone. There are [`lanes`](KernelHost::lanes) of them, 32 if `IS_WARP`, with
+    /// the numbers from 0 on, each once and always the same, and its [`all_gather`](KernelHost::all_gather) waits for all lanes and makes their earlier writes
+    /// visible.
     #[must_use]
     pub const unsafe fn new(host: &'a dyn KernelHost) -> Self {
         Self(host)

@@ -23,7 +23,8 @@ use crate::{LayoutDescriptor, set_hash};
 pub struct Abi {
     /// The layouts, in any order.
     pub layouts: &'static [LayoutDescriptor],
-    /// The [`set_hash`] of the layouts; that of `kernels!` covers the parameters of kernels over buffers, and which kernels are `grouped fn` or `block fn`, too.
+    /// The [`set_hash`] of the layouts; that of `kernels!` covers the parameters of kernels over buffers, and which kernels are `grouped fn` or `block fn`,
+    /// too.
     pub hash: u64,
 }
 
@@ -99,9 +100,9 @@ pub struct Entry {
     /// # Safety
     ///
     /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's protocol. If the host
-    /// [has lanes](KernelHost::on_each_lane), there is one for each number below [`lanes`](KernelHost::lanes), whose [`lane`](KernelHost::lane) does not change,
-    /// and [`all_gather`](KernelHost::all_gather) waits for the others and orders memory as documented. They are [`LANES`] unless the launch is of several warps,
-    /// for a kernel that takes them.
+    /// [has lanes](KernelHost::on_each_lane), there is one for each number below [`lanes`](KernelHost::lanes), whose [`lane`](KernelHost::lane) does not
+    /// change, and [`all_gather`](KernelHost::all_gather) waits for the others and orders memory as documented. They are [`LANES`] unless the launch is of
+    /// several warps, for a kernel that takes them.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
@@ -147,8 +148,8 @@ pub trait KernelHost: Sync {
     /// Pauses in a wait, after `times` pauses.
     fn pause(&self, times: u32);
 
-    /// Calls a kernel once for each lane of a group, on a thread each at the same time, with a host of this [`lane`](Self::lane), and returns true when all lanes
-    /// have ended. A panic of a lane is a panic of this call. Without threads for all lanes, no lane is called, and the launch fails.
+    /// Calls a kernel once for each lane of a group, on a thread each at the same time, with a host of this [`lane`](Self::lane), and returns true when all
+    /// lanes have ended. A panic of a lane is a panic of this call. Without threads for all lanes, no lane is called, and the launch fails.
     ///
     /// Returns false, and calls nothing, if one thread is the whole group: the default, which a lane's host has, too.
     fn on_each_lane(&self, kernel: &(dyn Fn(&dyn KernelHost) + Sync)) -> bool {
@@ -163,8 +164,9 @@ pub trait KernelHost: Sync {
     fn lanes(&self) -> u32 {
         1
     }
-    /// Waits until every lane of the group has called this or ended, and passes the number of each lane and its value to `each`, in order; `None` for those that
-    /// have ended. `each` must not call a method of the host: the other lanes may be locked out meanwhile. What a lane wrote before its call, or its end, is visible to all afterwards.
+    /// Waits until every lane of the group has called this or ended, and passes the number of each lane and its value to `each`, in order; `None` for those
+    /// that have ended. `each` must not call a method of the host: the other lanes may be locked out meanwhile. What a lane wrote before its call, or its end,
+    /// is visible to all afterwards.
     fn all_gather(&self, value: u64, each: &mut dyn FnMut(u32, Option<u64>)) {
         each(0, Some(value));
     }

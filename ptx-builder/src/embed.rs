@@ -9,8 +9,8 @@ use crate::{Builder, Compiler, Error, Kernel, compiler};
 /// Without a compiler the file is empty, which drivers refuse, and a warning states which compilers were found, what each lacks and what to install;
 /// the build script runs again when a compiler is installed. Another warning names kernels with local memory. Does nothing in the device build.
 ///
-/// If the kernels do not compile, there is no file, and `kernels!` is an error that shows the compiler's: the host's compiler finds most mistakes too, and shows
-/// them first, where an editor marks them. After a failed build script it would not run.
+/// If the kernels do not compile, there is no file, and `kernels!` is an error that shows the compiler's: the host's compiler finds most mistakes too, and
+/// shows them first, where an editor marks them. After a failed build script it would not run.
 ///
 /// # Errors
 ///

@@ -19,7 +19,8 @@
 //!
 //! # A flush
 //!
-//! 1. After a failure, [`resync`](Transfer::resync) finds out which messages have arrived.
+//! 1. After a failure that leaves messages in doubt, [`resync`](Transfer::resync) finds out which have arrived. (Failed polls and failed releases of slots do
+//!    not, nor stores of the host to mapped rings, which cannot fail.)
 //! 2. Queued copies that are complete are passed on: their slots are released to the sender, or published to the receiver. In the same way, towards the
 //!    host, the kernel gets its slots back. Before that, neither may reuse them, since the copies may still read or write them.
 //! 3. The tail of the first ring is polled; without new messages, the flush ends.
@@ -31,12 +32,12 @@
 //! # Failures
 //!
 //! A failed call leaves unknown which copies and stores happen. `in_doubt` is set before the calls and cleared after them, so an error or a panic in between
-//! leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`; if the driver does not answer, they precede the
-//! repeated ones, which copy the same), then reads the index word in the device ring. The bridge alone writes that word, after the copies, so its value tells
-//! how much has arrived; it must be a value that the bridge can have written. Towards the host with queued copies, that word is stored later than the arrival,
-//! and what has arrived is the bridge's own index: all later copies are repeated. A failed store of the released head needs no such step: the next flush stores
-//! it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts failed flushes until one shows progress; a pump gives up by it, and so
-//! does a channel.
+//! leaves it set, and the next flush begins with `resync`: it waits until no copy is in flight (`settle`; without an answer of the driver it
+//! goes on: copies that are still in flight come before the repeated ones, which copy the same), then reads the index word in the device ring. The bridge alone
+//! writes that word, after the copies, so its value tells how much has arrived; it must be a value that the bridge can have written. Towards the host with
+//! queued copies, that word is stored later than the arrival, and what has arrived is the bridge's own index: all later copies are repeated. A failed store of
+//! the released head needs no such step: the next flush stores it again. So no message is lost or duplicated. [`failing`](Transfer::failing) counts failed
+//! flushes until one shows progress; a pump gives up by it, and so does a channel.
 
 use core::mem::ManuallyDrop;
 use std::boxed::Box;

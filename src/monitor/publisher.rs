@@ -96,8 +96,8 @@ impl Publisher {
 
     /// Stores the counts, and returns whether a sample is due.
     ///
-    /// One round trip at a time is measured: it begins when a count has more messages than the last, and ends when as many answers have been received, since each
-    /// message has one answer, in order.
+    /// One round trip at a time is measured: it begins when a count has more messages than the last, and ends when as many answers have been received, since
+    /// each message has one answer, in order.
     pub fn count(&mut self, tail: u64, head: u64) -> bool {
         let (sent, received) = (tail.wrapping_sub(self.start), head.wrapping_sub(self.start));
         match self.probe {

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `FREE`: no owner so far | - | `NotYet` |
 //! | `CLOSED`: the last owner has left | - | `Left` |
-//! | `OPEN` | held | `Alive` |
+//! | `OPEN` | held, by its owner or by a successor that has not stored its own `OPEN` yet | `Alive` |
 //! | `OPEN` | free, and the word is unchanged after that query | `Died` |
 //! | `OPEN` | the system does not say | `Alive` |
 //!
@@ -29,10 +29,11 @@
 //! 1. The system releases its lock. The ring's memory does not change: the owner word says `OPEN`, the head is the last one published, so messages that it
 //!    popped without releasing their slots are still in the ring, and if it died asleep, the wait word still counts it.
 //! 2. No sleeper is woken. The producer's own `push` and `push_slice` succeed until the ring is full. `send` of a waiting end asks
-//!    [`Ownership::is_disconnected`] first, and in each turn of a wait; it makes the system call in some of these. A sleeper wakes every 100 ms to ask. From
-//!    the call on that notices the death they fail with `Disconnected`.
-//! 3. A successor takes the lock, clears the count of sleepers, attaches at the published head, and so pops the unreleased messages again. It stores `OPEN`
-//!    with the next generation and wakes the producer, which is connected again: a death is remembered with its owner word.
+//!    [`Ownership::is_disconnected`] first, and in each turn of a wait; it makes the system call in some of these. A sleeper wakes every 100 ms, and asks the
+//!    system at the fourth time at the latest. From the call on that notices the death they fail with `Disconnected`.
+//! 3. A successor takes the lock and clears the count of sleepers ([`Ownership::new`]), attaches at the published head, and so pops the unreleased messages
+//!    again. It stores `OPEN` with the next generation (`announce`, in the rings of `ringmem-layouts`) and wakes the producer, which is connected again: a
+//!    death is remembered with its owner word.
 //!
 //! A successor that fails between its lock and `OPEN`, because the ring is corrupt, releases the lock, wakes the peer, and leaves the predecessor's owner word:
 //! the end is in the same state as before, of the same generation, and its count of sleepers stays cleared.
@@ -233,7 +234,7 @@ impl Ownership {
             dead: Cell::new(None),
             departed_generation: Cell::new(0),
         };
-        // A peer that left before this end came is not one to wait for: only a successor is.
+        // A peer that left before this end came is absent: `wait_for_peer` waits for its successor.
         let (word, state) = owner_state(ownership.place.header(), side.other(), ownership.lock.fd());
         if matches!(state, OwnerState::Left | OwnerState::Died) {
             ownership.departed_generation.set(owner::generation(word));

@@ -12,7 +12,8 @@
 //! # From arguments to words
 //!
 //! Each argument adds itself to `Arguments`: the words of its parameter ([`grid`](ringmem_layouts::grid)) with their number, the memory as an operand, which a
-//! failure taints if it is written, and the uses that the launch comes after. Nothing is queued before the last has succeeded, so that an error changes nothing.
+//! failure taints if it is written, and the uses that the launch comes after. Nothing is queued before the last has succeeded, so that an error changes
+//! nothing.
 //!
 //! ```text
 //!   (&x, &mut y, 2.0)    words      3 | address of x | address of y | 2.0

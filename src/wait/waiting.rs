@@ -9,7 +9,7 @@
 //! | 1. adds itself to the low half; remembers the epoch | 1. publishes |
 //! | 2. attempts once more | 2. reads the low half by a read-modify-write; ends here if it is 0 |
 //! | 3. sleeps while the high half is that epoch | 3. adds 1 to the high half; wakes the threads, and the tasks in the list |
-//! | 4. subtracts itself; a task in the list is subtracted by its waker | |
+//! | 4. subtracts itself; a task in the list is subtracted by its waker, unless that wakes both sides | |
 //!
 //! The two read-modify-writes of one word have an order. If the sleeper's is first, the waker sees it in step 2. Otherwise the sleeper's step 2 sees what was
 //! published. A wake-up between the sleeper's steps 1 and 3 has changed the epoch, so the sleep ends at once.
@@ -21,9 +21,9 @@
 //!
 //! # What failures leave
 //!
-//! A sleeper that panics is subtracted by [`Counted`]. A sleeper whose process dies stays counted until a successor clears the count: meanwhile each waker makes
-//! a needless system call. A peer that writes false counts causes the same, or no wake-up, for which an end between processes sleeps at most `LONGEST_SLEEP`.
-//! [`strike`] subtracts at most the count that is there, so that the epoch does not change.
+//! A sleeper that panics is subtracted by [`Counted`]. A sleeper whose process dies stays counted until a successor clears the count: meanwhile each waker
+//! makes a needless system call. A peer that writes false counts causes the same, or no wake-up, for which an end between processes sleeps at most
+//! `LONGEST_SLEEP`. [`strike`] subtracts at most the count that is there, so that the epoch does not change.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -189,7 +189,8 @@ impl<E: End> Waiting<E>
 where
     Os: Park<E::Word>,
 {
-    /// Wraps a producer whose consumer is elsewhere, such as in another process; its futures poll.
+    /// Wraps a producer whose consumer is elsewhere, such as in another process; its futures poll. If the consumer sleeps, `how` must be
+    /// [`Sleep`](WaitStrategy::Sleep): with another strategy, an end does not look for sleepers.
     #[must_use]
     pub fn sender(producer: E, how: WaitStrategy) -> Self {
         Self::with(producer, how, Side::Sends, Arc::default(), Wakers::new(true))
@@ -329,7 +330,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 
     /// Returns early if `attempt` succeeds after this end counts as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
-        // SYNC POINT: asleep. Pairs with Waiting::ring.
+        // SYNC POINT: asleep. Pairs with Waiting::wake_at.
         let epoch = (self.end.wait_words().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
         let Counted(this) = &mut Counted(self);
         let done = attempt(&mut this.end);
@@ -352,8 +353,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// A value that was pushed while the last receiver left would stay, because nothing pops it: this end drops it.
     #[inline]
     fn discard_if_abandoned(&self) {
-        // SYNC POINT: value published, consumer closed. Pairs with the fence in ringmem_layouts' `ValuesOf::discard`. Sleepers' word was just
-        // modified by `wake_at`, which orders the same.
+        // SYNC POINT: value published, consumer closed. Pairs with the fence in ringmem_layouts' `ValuesOf::discard`. With `Sleep`, `wake_at` has just modified
+        // the sleepers' word, which is as good as the fence.
         if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             fence(SeqCst);
         }
@@ -475,7 +476,7 @@ const ONE_SLEEPER: u64 = 1;
 const ONE_WAKE: u64 = 1 << 32;
 
 pub(super) fn enlist<W: RmwWord>(word: &W) {
-    // SYNC POINT: asleep. Pairs with Waiting::ring.
+    // SYNC POINT: asleep. Pairs with Waiting::wake_at.
     word.fetch_add(ONE_SLEEPER);
 }
 

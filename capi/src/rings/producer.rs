@@ -58,8 +58,8 @@ impl Producer {
 ///
 /// Any thread may call this. The end keeps the memory: the ring may be closed before it. Close the end with `ringmem_producer_close`.
 ///
-/// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
-/// without permission to read and write the memory.
+/// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for
+/// indices out of range; SYSTEM without `/proc`, or without permission to read and write the memory.
 ///
 /// # Safety
 ///

@@ -5,12 +5,12 @@
 //!
 //! A meeting is one exchange of a value, a sum or a vote. What the loop does with a failed vote is in `persistent.rs`.
 //!
-//! **Two sets of words** take turns. A lane loads the words of meeting `n` before it arrives at the barrier of meeting `n + 1`. They are stored again for meeting
-//! `n + 2`, after that barrier. With one set, a fast warp would overwrite a word that a slow warp has not loaded. A plain barrier is no meeting, and changes
-//! nothing in this.
+//! **Two sets of words** take turns. A lane loads the words of meeting `n` before it arrives at the barrier of meeting `n + 1`. They are stored again for
+//! meeting `n + 2`, after that barrier. With one set, a fast warp would overwrite a word that a slow warp has not loaded. A plain barrier is no meeting, and
+//! changes nothing in this.
 //!
-//! **An answer has the number of its meeting.** The barrier does not wait for a warp whose lanes have all exited, and the word of such a warp has an older number:
-//! it is a "no". A lane that exits alone makes its warp's vote a "no".
+//! **An answer has the number of its meeting.** The barrier does not wait for a warp whose lanes have all exited, and the word of such a warp has an older
+//! number: it is a "no". A lane that exits alone makes its warp's vote a "no".
 //!
 //! Each lane counts the meetings for itself: every lane takes part in each, in the same order, by the contract of [`Lanes`].
 
@@ -137,8 +137,8 @@ unsafe impl Lanes for Block {
     }
     #[inline(always)]
     fn barrier(&self) {
-        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`. Since sm_70 this barrier counts threads, not warps: it waits for all
-        // that have not exited, also where the lanes of a warp arrive one after the other (CUDA C++ Programming Guide, Independent Thread Scheduling).
+        // SAFETY: every lane that has not exited calls `barrier`, by the contract of `Lanes`. Since sm_70 this barrier counts threads, not warps: it waits for
+        // all that have not exited, also where the lanes of a warp arrive one after the other (CUDA C++ Programming Guide, Independent Thread Scheduling).
         unsafe { nvptx::_syncthreads() };
     }
     #[inline(always)]

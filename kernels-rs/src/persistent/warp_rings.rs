@@ -9,8 +9,8 @@
 //!
 //! # A push by the warp
 //!
-//! In SPSC rings ([`Indexed`]) and with the handler [`Each`](super::Each), which takes step 3, the answers of a round get from the lanes of a warp to the host
-//! like this. The pop of their messages takes the same steps, with head and tail exchanged.
+//! In SPSC rings ([`Indexed`]) and with the handler [`Each`](super::Each), the answers of a round get from the lanes of a warp to the host like this. The pop
+//! of their messages takes the same steps, with head and tail exchanged. Step 3 is in `handlers.rs`, the others are below.
 //!
 //! | step | lane 0 | every lane | orders |
 //! |---|---|---|---|
@@ -305,6 +305,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Rings<'a, I, O, M
         let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
+        // The lanes may have read different heads: the first round polls one for all of them.
         output.assume_full().map_err(|_| Fault::Ring)?;
         Ok(Self { input, output })
     }

@@ -28,8 +28,8 @@ fn address(line: &str) -> Option<(&str, u64)> {
 
 /// The lines whose order matters to a peer.
 fn sites(body: &[&str]) -> Vec<usize> {
-    // Attaching loads the headers of the rings, and ends with the fence of the state `Ready`; the host wrote the words loaded before it before the launch. Probes
-    // do not attach.
+    // Attaching loads the headers of the rings, and ends with the fence of the state `Ready`; the host wrote the words loaded before it before the launch.
+    // Probes do not attach.
     let is_barrier = |line: &str| ["bar.warp.sync", "bar.sync"].iter().any(|name| line.contains(name));
     let is_of = |line: &str, access: &str, offset| line.contains(access) && address(line).is_some_and(|found| found.1 == offset);
     let attached = body.iter().rposition(|line| is_of(line, "ld.acquire.sys", 256));

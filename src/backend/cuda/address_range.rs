@@ -12,21 +12,21 @@
 //! 2. None of these calls is ordered with a stream: the uses of the memory must be complete. Whether they wait for a running kernel is not documented. So
 //!    mapping and moving are refused while one is queued or running, and no launch begins meanwhile; a free is deferred (`Owner::free_waits`), as is the return
 //!    of addresses. Reserving is not refused, nor is `set_peer`, which also changes the access to the memory of pools.
-//! 3. Memory from a driver's pool follows the pool's access rights; mapped memory has its own. [`Device::mapping`](super::device::Device::mapping) is held while
-//!    a part gets the rights of today's peers and is listed, and while a peer's right changes for the listed parts: none is missed. During such a change the
-//!    list stays locked, and with it each part mapped: a free removes a part from the list before it unmaps it.
+//! 3. Memory from a driver's pool follows the pool's access rights; mapped memory has its own. [`Device::mapping`](super::device::Device::mapping) is held
+//!    while a part gets the rights of today's peers and is listed, and while a peer's right changes for the listed parts: none is missed. During such a change
+//!    the list stays locked, and with it each part mapped: a free removes a part from the list before it unmaps it.
 //! 4. Ranges have a gap of one unit after them, so that parts of two of them are never adjacent.
 //!
 //! # What a failure leaves
 //!
 //! A step that fails reverts the earlier ones, in reverse. If a move fails after the unmapping, the handle returns to its old place; if the driver refuses that
-//! too, the memory is freed. If the driver refuses to unmap, the place stays occupied, and the handle is released: the driver frees the memory with the process,
-//! and the addresses with it.
+//! too, the memory is freed. If the driver refuses to unmap, the place stays occupied, and the handle is released: the driver frees the memory with the
+//! process, and the addresses with it.
 //!
 //! # The end of the backend
 //!
-//! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that nobody has freed, unless it gives up on a running kernel.
-//! Then parts and addresses are leaked, as everything else: dropping a [`Part`] does nothing.
+//! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that nobody has freed, unless it gives up on a running
+//! kernel. Then parts and addresses are leaked, as everything else: dropping a [`Part`] does nothing.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::{self, NonNull};
@@ -69,8 +69,8 @@ pub(super) struct Reserved {
 
 impl Reserved {
     pub fn give_back(self, calls: &Calls) -> Result<()> {
-        // SAFETY: `cuMemAddressReserve` returned the addresses, and no part of them is mapped: its place would hold a reference, also if the driver has refused to
-        // unmap it.
+        // SAFETY: `cuMemAddressReserve` returned the addresses, and no part of them is mapped: its place would hold a reference, also if the driver has refused
+        // to unmap it.
         unsafe { calls.cuMemAddressFree(self.base, self.bytes) }
     }
 }

@@ -42,7 +42,7 @@
 //! A blocking copy that fails leaves its target partly written, and tainted only if it was so before: the caller has the error. A word whose own store failed
 //! may be stored or not, which the caller must find out (`resync` in `src/bridge/direction.rs`). In both cases the call has waited for the driver, unless the
 //! driver does not answer. A queued copy that failed at a later call has a number that fails, and its target is tainted unless it is pageable (`write_queued`).
-//! One that failed at its first call, as a queued publication that was refused, leaves everything as it was.
+//! One that failed at its first call leaves everything as it was, and so does a queued publication that was refused, but for its number, which fails.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;

@@ -5,7 +5,7 @@
 //! driver refuses.
 //!
 //! CUDA's host callbacks must not call the driver. So pending frees are drained by the next wait, allocation, free, close or counter read, and while values are
-//! kept, by the watch thread: a drop wakes a task at most 1 ms late, without calls of the backend.
+//! kept, by the watch thread: a drop wakes a task at most 1 ms late, without calls of the backend. If the system has no thread for it, only by those calls.
 //!
 //! # States
 //!
@@ -17,19 +17,19 @@
 //! | value that a thread is dropping | `dropping`, if bound to a block | the drop has returned or panicked |
 //! | addresses of a dropped range | `addresses` | no kernel is queued or running |
 //!
-//! `count` is the length of all lists, `Deferred::values` that of `values`. Both are written under the lock and read without it. `count` is written after
-//! frees and drops of bound values: a reader of 0 sees their effects. Other values and addresses are no longer counted when their drop begins. While it is 0,
-//! `drain` takes no lock.
+//! `count` is the length of all lists, or more during a `drain`; `Deferred::values` is that of `values`. Both are written under the lock and read without it.
+//! `count` is written after frees and drops of bound values: a reader of 0 sees their effects. Other values and addresses are no longer counted when their drop
+//! begins. While it is 0, `drain` takes no lock.
 //!
 //! # Order in `drain`
 //!
 //! 1. Under the lock, blocks that are due move to `freeing`. Two threads thus never free one block. Numbers of a stream complete in order, so [`Queries`] asks
 //!    the driver once per incomplete stream, not once per block.
 //! 2. Without the lock, each is freed: the drop of an adopted owner may free further blocks. If a kernel was launched meanwhile, the block returns to `blocks`.
-//! 3. Values are chosen after the blocks, since they may be bound to a block that was just freed. Those bound to a block are dropped first: the drop of
-//!    another value may wait for them.
+//! 3. Values are chosen after the blocks, since they may be bound to a block that was just freed. Then addresses are given back, which waits for launches on
+//!    their way. Then the values are dropped, those bound to a block first: the drop of another value may wait for them.
 //!
-//! Errors and panics of frees and drops have no caller: they are counted as unreported, and the entry is removed.
+//! Errors and panics in `drain` have no caller: they are counted as unreported, and the entry is removed.
 
 use core::mem;
 use core::ops::Range;

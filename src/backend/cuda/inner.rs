@@ -23,8 +23,8 @@
 //! | closed, complete | - | - | listed while failures are unreported, at most 64 streams |
 //!
 //! A stream is counted in `closing` after its queue is closed; if it is removed before, `closing` wraps below 0 for a moment.
-//! [`tidy`](Inner::tidy) moves complete streams on, if `closing` is not 0. It adds a stream to `ended` while the lock of `streams` is held: a waiter finds it in
-//! one of the two. A ticket of a stream in neither is complete.
+//! [`tidy`](Inner::tidy) moves complete streams on, if `closing` is not 0. It adds a stream to `ended` while the lock of `streams` is held: a waiter finds it
+//! in one of the two. A ticket of a stream in neither is complete.
 //!
 //! # Order of locks
 //!

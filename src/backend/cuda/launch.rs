@@ -3,7 +3,7 @@
 //! Nothing waits for a running kernel:
 //!
 //! 1. A module stays loaded as long as the backend.
-//! 2. Every function is loaded with its module, not at its first launch.
+//! 2. Every function is loaded with its module, not at its first launch, if the driver has `cuFuncLoad`.
 //! 3. While a persistent kernel runs, a kernel that needs more local memory than any before is refused.
 //! 4. Loading while a kernel runs is refused.
 //!
@@ -18,12 +18,13 @@
 //! | slow | otherwise, and for each persistent kernel | `Occupancy`, then `Launching::lock` for reading, then the queue's |
 //!
 //! [`Inner::require_slow_launches`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and
-//! later ones are slow. [`Inner::block_launches`] also holds `Launching::lock` for writing: until the guard is dropped, no thread queues a kernel. A reason ends
-//! when it is dropped; that of a persistent kernel lasts until [`Inner::find_place`] finds the kernel complete.
+//! later ones are slow. [`Inner::block_launches`] also holds `Launching::lock` for writing: until the guard is dropped, no thread queues a kernel. A reason
+//! ends when it is dropped; that of a persistent kernel lasts until [`Inner::find_place`] finds the kernel complete.
 //!
 //! # Order of a launch
 //!
-//! Checks come first (operands, stream, kernel, grid, then residency and local memory), and each returns an error with nothing queued. A persistent
+//! Checks come first (operands, stream, kernel, which may load its module on this device, grid, then residency and local memory), and each returns an error
+//! with nothing queued. A persistent
 //! kernel holds the `Occupancy` lock from its check until it is listed: two kernels that fit alone may not fit together. If the driver's call fails, the
 //! reason is dropped and nothing is listed.
 //!
@@ -74,8 +75,8 @@ const MOST_THREADS_OF_BLOCK: c_int = 0;
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
 
-/// Images by module number. An image that is loaded again is found in `images`, and gets a further number. INVARIANT: what an image in `images` has loaded stays
-/// loaded until the backend ends, also without a number. An image that failed to load is listed, with nothing loaded.
+/// Images by module number. An image that is loaded again is found in `images`, and gets a further number. INVARIANT: what an image in `images` has loaded
+/// stays loaded until the backend ends, also without a number. An image that failed to load is listed, with nothing loaded.
 #[derive(Default)]
 pub(super) struct Modules {
     images: Mutex<Vec<Arc<LoadedImage>>>,
@@ -275,7 +276,8 @@ impl Inner {
             let places = places.as_mut_ptr();
             let (calls, function) = (queue.device.calls, kernel.function.0);
             op.call(|stream| {
-                // Whether a cooperative grid overlaps a persistent one is undocumented; only the latter needs it.
+                // Whether a cooperative grid overlaps a persistent one is undocumented; so only persistent grids, whose blocks wait for each other, are
+                // cooperative.
                 if stays && blocks > 1 && queue.device.facts.cooperative {
                     // SAFETY: the function is of a loaded module. `places` has a pointer for each parameter, to its words, whose number `kernel` checked, and
                     // the driver copies them. The caller promises that the memory which the kernel accesses is valid until it is complete.

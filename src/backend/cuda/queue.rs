@@ -2,7 +2,7 @@
 //!
 //! 1. Operations have numbers, from 1 on, and complete in that order.
 //! 2. A call that fails first fails for its caller, and nothing is queued. If a later call of the same operation fails, the operation, perhaps executed in
-//!    part, has a number that fails.
+//!    part, has a number that fails. So has a publication that is refused because an earlier operation has failed: it makes no call.
 //! 3. A broken context completes all operations, with its error.
 //! 4. While the driver does not answer, waiters get its error and the operation stays incomplete.
 //!

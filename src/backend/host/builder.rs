@@ -104,8 +104,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as all warps of a block. It is for tests of kernels that depend on
-    /// the number of lanes, and slow: at each exchange between lanes, their threads wait for each other. Kernels over buffers have no lanes, and an
+    /// Sets whether each of the 32 lanes of a warp is a thread; default false: one thread acts as all warps of a block. It is for tests of kernels that depend
+    /// on the number of lanes, and slow: at each exchange between lanes, their threads wait for each other. Kernels over buffers have no lanes, and an
     /// [`Entry`](ringmem_layouts::image::Entry) that is not of `kernels!` runs on one thread.
     pub const fn thread_per_lane(mut self, threads: bool) -> Self {
         self.thread_per_lane = threads;
@@ -197,8 +197,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether device memory is [overwritten](super::POISON) when it is allocated and freed; default true. Otherwise its bytes are unspecified, and what nobody
-    /// touches takes no memory of this machine: an allocator can be tried with devices of 1 TiB.
+    /// Sets whether device memory is [overwritten](super::POISON) when it is allocated and freed; default true. Otherwise its bytes are unspecified, and what
+    /// nobody touches takes no memory of this machine: an allocator can be tried with devices of 1 TiB.
     pub const fn poison(mut self, poisons: bool) -> Self {
         self.poisons = poisons;
         self
@@ -215,8 +215,8 @@ impl Builder {
     /// # Errors
     ///
     /// [`Size`](crate::Error::Size) for a memory or page size of 0 or above 1 TiB, or above 64 devices;
-    /// [`Align`](crate::Error::Align) for a granularity; [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) for the memory;
-    /// [`Config`](crate::Error::Config) unless each rate of the [`Link`] is positive.
+    /// [`Align`](crate::Error::Align) for a granularity; [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) for the
+    /// memory; [`Config`](crate::Error::Config) unless each rate of the [`Link`] is positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {

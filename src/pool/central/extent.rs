@@ -187,7 +187,7 @@ impl State {
     }
 
     /// The backend has refused to reserve addresses: then there are slabs, since another attempt would cost each request a call. Unless another thread has
-    /// reserved some.
+    /// reserved some. (If the heap refuses addresses, for want of numbers for slabs, each request tries again.)
     fn refuse_range(&mut self) -> Option<AddressRange> {
         self.has_no_range = true;
         self.range()
@@ -356,7 +356,8 @@ impl<M: Memory> Central<M> {
         let whole = Need { bytes: request.class_bytes, align: request.align, zone: request.zone() };
         let short = Need { bytes: request.bytes.max(1), ..whole };
         for need in [whole, short].into_iter().take(1 + usize::from(short.bytes < whole.bytes)) {
-            // Where the least memory is lacking; if it cannot be had there, in the last absent part, where all of it can.
+            // Where the least memory is lacking; if handles cannot move there, in the last absent part, where all can. If the device has refused new memory,
+            // not: way 8 then frees the handles.
             for is_last in [false, true] {
                 let Some(extending) = self.claim(need, step, moves, is_last, refusal) else { continue };
                 match self.fill(extending, &range, need, refusal)? {
@@ -503,7 +504,7 @@ impl<M: Memory> Central<M> {
         })
     }
 
-    /// Moves a handle to the end of a claim's memory; returns whether it did. After the call, also after a panic, the block tells what happened:
+    /// Moves a handle to the end of a claim's memory; returns false if it stays where it is. After the call, also after a panic, the block tells what happened:
     ///
     /// | the block | its memory |
     /// |---|---|
@@ -646,7 +647,8 @@ impl<M: Memory> Central<M> {
         handle.is_some_and(|block| self.memory.backend().defers_free(&block))
     }
 
-    /// Frees all whole free handles if they and the rest of the limit suffice for a request: then their moves have failed.
+    /// Frees all whole free handles if they and the rest of the limit suffice for a request: then their moves have failed, or the device has refused the rest
+    /// of the limit.
     pub fn trim_immovable(&self, bytes: u64) -> u64 {
         let Some(step) = self.granularity else { return 0 };
         let suffices = {

@@ -16,11 +16,12 @@
 //! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
 //! | 11 | the out-of-memory callback, then 6, 7, 9 and 10 | the user's code |
 //!
-//! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit tries nothing. Each way may find memory
-//! that another thread made available meanwhile, so each ends with a search of the heap.
+//! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit fails after way 1. Each way may find memory
+//! that another thread made available meanwhile: it ends with a search of the heap, or, if it was refused, the next one does.
 //!
-//! After a failure no lock is held, and nothing is reserved: [`Reservation`] takes the bytes back when the upstream memory refuses or panics. After a failed
-//! or panicked wait for a slab that is not ready, the slab is freed, and its bytes stay reserved until its `ready` ticket is complete.
+//! After a failure no lock is held, and nothing is reserved: [`Reservation`] takes the bytes back when the upstream memory refuses or panics. Two exceptions:
+//! memory that is given back while a kernel defers frees stays reserved until that free; after a failed or panicked wait for a slab that is not ready, the slab
+//! is freed, and its bytes stay reserved until its `ready` ticket is complete.
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
@@ -362,6 +363,7 @@ impl<M: Memory> Central<M> {
         refusal: &Cell<Refusal>,
     ) -> Result<Option<(Block, Reservation<'_, M>)>> {
         let Some(mut reservation) = self.reserve(bytes) else {
+            // Perhaps more than was asked for, if others have freed some since.
             let left = self.options.limit - self.lock().reserved;
             refusal.set(Refusal { free: left, largest: left });
             return Ok(None);

@@ -26,7 +26,7 @@
 //! left to wait for, and once after its patience. If something returns during the look with nothing left to wait for, the next one is at the next doubling. So
 //! it fails only after a search from which no other thread has hidden memory, or after a search that began after its patience.
 //!
-//! Other frees to the upstream memory count as transfers.
+//! Frees to the upstream memory that are no returns count as transfers.
 //!
 //! # How long
 //!
@@ -330,7 +330,8 @@ impl<M: Memory> Central<M> {
     fn trim_slabs(&self, keep: u64, age: Duration, now: u64) -> u64 {
         let (freeable, _) = self.freeable_slabs();
         let gone = {
-            // A slab in `freeable` may have been taken since: only those that are still empty are removed, under one lock.
+            // A slab in `freeable` may have been taken since: only those that are still empty are removed, under one lock. A number may be that of a later
+            // slab: then the backend may defer its free.
             let mut state = self.lock_coalesced();
             let mut empty: Vec<(u64, u32)> = state
                 .empty_slabs()

@@ -1,6 +1,7 @@
 //! [`Compaction`]: moves blocks together, so that free memory is contiguous and slabs become empty.
 //!
-//! 1. A block moves to a free part of its zone in an earlier slab, or at a lower offset. Slabs with immovable blocks come first, then the others, fullest first.
+//! 1. A block moves to a free part of its zone in an earlier slab, or at a lower offset. Slabs with immovable blocks come first, then the others, fullest
+//!    first.
 //! 2. Other threads allocate and free concurrently. A part taken meanwhile is skipped.
 //! 3. Moves are neither requests nor returns.
 

@@ -163,8 +163,8 @@ pub(super) fn lives(trace: &Device) -> Vec<Life<'_>> {
     lives
 }
 
-/// The time of each event, in nanoseconds, if all have one. Blocks from before the recording have that of its first event, and a time that is before the last one
-/// is the last.
+/// The time of each event, in nanoseconds, if all have one. Blocks from before the recording have that of its first event, and a time that is before the last
+/// one is the last.
 pub(super) fn times(trace: &Device) -> Option<Vec<u64>> {
     let first = trace.events.get(trace.before)?.time_ns?.get();
     let mut last = first;
@@ -191,8 +191,9 @@ fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, 
 }
 
 impl Document {
-    /// `name` is that of a trace without one. Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts` pools,
-    /// trackers, managers and traces each. Of a snapshot they are counted before anything is allocated for them. The error is the first mistake and its place.
+    /// `name` is that of a trace without one. Accepts at most `events` elements of each list of a part, such as events of all traces, and at most `parts`
+    /// pools, trackers, managers and traces each. Of a snapshot they are counted before anything is allocated for them. The error is the first mistake and its
+    /// place.
     pub fn parse(bytes: Vec<u8>, name: &str, events: usize, parts: usize) -> Result<Self, String> {
         // Text may begin with a byte order mark.
         let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes).trim_ascii_start();

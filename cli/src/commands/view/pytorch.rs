@@ -1,9 +1,9 @@
 //! The form of `torch.cuda.memory._dump_snapshot`, which memory_viz shows.
 //!
-//! Each trace is a device, together with the pool of its name; each other pool is a further device. A segment is a slab of the pool, or memory from the driver that
-//! the recording tells; a block outside all of these is a segment of its own, as memory_viz requires. Streams of PyTorch and RMM have their recorded handles;
-//! those of ringmem are numbered from 1, and 0 means none. Blocks of PyTorch are multiples of [`UNIT`], as its allocator rounds: the lengths in the file, of
-//! blocks whose rest was not split off, are not kept.
+//! Each trace is a device, together with the pool of its name; each other pool is a further device. A segment is a slab of the pool, or memory from the driver
+//! that the recording tells; a block outside all of these is a segment of its own, as memory_viz requires. Streams of PyTorch and RMM have their recorded
+//! handles; those of ringmem are numbered from 1, and 0 means none. Blocks of PyTorch are multiples of [`UNIT`], as its allocator rounds: the lengths in the
+//! file, of blocks whose rest was not split off, are not kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -4,7 +4,7 @@
 //!
 //! | word | the slot is |
 //! |---|---|
-//! | `lap(i) << 1` | free for the producer that claims `i`; with the tail past `i`, claimed and not yet published: from there on, consumers find the ring empty |
+//! | `lap(i) << 1` | free for the producer that claims `i`; with the tail past `i`, claimed and not yet published: from there on, consumers find the ring empty, and for ever if that producer died or forgot its grant; the others then find it full |
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: the message was taken, or the slot given up |
 
@@ -115,7 +115,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// Rejects words of wrong laps, which a handle would skip one by one. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
-        // No handle lags so far.
+        // No head is so many indices behind its tail, or ahead of it.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
@@ -185,6 +185,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         (word.wrapping_sub(other) as i64) < 0
     }
 
+    /// Looks at a slot, and counts it and those after it that are as wanted, up to `most`, which is at least 1.
     #[inline(always)]
     pub(in crate::ring) fn look(&self, index: u64, most: usize, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released. Pairs with the store of that word.
@@ -319,6 +320,7 @@ pub(in crate::ring) fn claim<W: RmwWord>(
     loop {
         let index = *hint;
         match look(index) {
+            // The counted slots are still as wanted if this succeeds: only who claims their indices may change them, and the claims are still at `index`.
             Look::Claim(count) => match word.compare_exchange(index, index.wrapping_add(count as u64)) {
                 Ok(_) => {
                     *hint = index.wrapping_add(count as u64);
@@ -353,7 +355,8 @@ pub(in crate::ring) enum Look {
 }
 
 pub struct Emptying {
-    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are taken, and their words still say full.
+    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are taken, and their words still say full,
+    // except within `pop_slice`, which releases them first. A successor of a consumer that died there passes those as slots that were given up.
     released: u64,
 }
 

@@ -1,8 +1,10 @@
 //! A ring with one writer that never waits and overwrites the oldest message, and any number of readers.
 //!
 //! 1. `push` always succeeds. Readers write nothing.
-//! 2. For each reader, every message is either read once, in order and whole, or counted as lost.
-//! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message it was overwriting.
+//! 2. For each reader, every message since it attached is read once, in order and whole, or counted as lost, unless the reader itself passes it
+//!    ([`skip`](Reader::skip), [`pop_latest`](Reader::pop_latest)).
+//! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the messages that it was overwriting: one, or those of a
+//!    batch or slice.
 //! 4. A malicious writer can cause any message or error, but no access outside the ring.
 //!
 //! ```
@@ -24,11 +26,11 @@
 //!
 //! `producer.tail` is the next index; `consumer.head` is the constant first index. A slot is a word `sequence` and the payload in zero-padded words.
 //!
-//! To write message `i`: store `i + 1` to its slot's `sequence`, then each word of payload with release, then publish `tail`. To read it
-//! once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
+//! To write message `i`, unless newer ones of the same slice would overwrite it: store `i + 1` to its slot's `sequence`, then each word of payload with
+//! release, then publish `tail`. To read it once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! After acquiring a tail past `i`, a reader sees all of message `i`, or a word of a later one and with it its `sequence`. So a slot may initially
-//! hold any bytes.
+//! After acquiring a tail past `i`, a reader sees all of message `i`; or it sees a word of a later message, and then also that message's `sequence`. So a slot
+//! may initially hold any bytes.
 
 mod error;
 mod reader;

@@ -5,7 +5,8 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots.
+/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots. A grant that is forgotten, or whose
+/// process dies, leaves them claimed, and the ring stops there.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -21,7 +22,8 @@ use super::producer::claim_free;
 /// ```
 pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
-    // INVARIANT: indices from `next` to `end` are claimed, and neither written nor given up.
+    // INVARIANT: `first` <= `next` <= `end`; indices from `next` to `end` are claimed, and neither written nor given up. Within `write`, `next` is written,
+    // too.
     next: u64,
     end: u64,
     first: u64,
@@ -102,8 +104,8 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims several slots at a time and publishes when all are written or the consumers ran dry, on [`flush`](Self::flush) and on drop. Flush before
-/// you wait.
+/// Claims several slots at a time and publishes when all are written or the consumers wait for the first of them, on [`flush`](Self::flush) and on drop. Flush
+/// before you wait.
 ///
 /// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones.
 ///
@@ -121,11 +123,14 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
 /// ```
 pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
-    // INVARIANT: indices from `published` to `end` are claimed and not published; those before `next` are written.
+    // INVARIANT: indices from `published` to `end` are claimed and not published; those before `next` are written. Within `flush`, those after them are given
+    // up.
     published: u64,
     next: u64,
     end: u64,
+    /// The producer's own: where it claims next.
     hint: &'p mut u64,
+    /// Slots of a claim, at least 1.
     every: usize,
 }
 
