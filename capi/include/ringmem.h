@@ -322,8 +322,8 @@ ringmem_status ringmem_fill(const struct ringmem_devices *devices,
 //
 // `code` and `bits` are those of a `DLDataType`; `bits` is 8, 16, 32, 64 or 128. `shape` has `ndim` sizes, and may be null if that is 0.
 //
-// `stream` is the stream on which the consumer uses the tensor, as in `ringmem_pool_allocate`. On the device, it waits for the work that is queued on the streams
-// of the block. The deleter may be called while work is queued on it: the block is reused after that. A consumer on the host waits for no stream: call
+// `stream` is the stream on which the consumer uses the tensor, as in `ringmem_pool_allocate`. On the device, it waits for the work that is queued on the
+// streams of the block. The deleter may be called while work is queued on it: the block is reused after that. A consumer on the host waits for no stream: call
 // `ringmem_stream_synchronize` first. Python's `__dlpack__` has this argument too: there, `None` and 1 are null here, and -1 is the stream of the allocation.
 //
 // Tensors of device memory have the device type `kDLCUDA`, of pinned memory `kDLCUDAHost`, of managed memory `kDLCUDAManaged`. The addresses of simulated
@@ -331,8 +331,8 @@ ringmem_status ringmem_fill(const struct ringmem_devices *devices,
 //
 // Any thread. After a failure the block is the caller's.
 //
-// The caller promises: `pool` is null or open. `shape` is null, or to `ndim` readable numbers. `tensor` is null, or valid for the write of a pointer. As `ringmem_pool_allocate` for
-// the stream. All work that uses the block when the deleter is called was queued on the streams of the block or on `stream`, or is complete.
+// The caller promises: `pool` is null or open. `shape` is null, or to `ndim` readable numbers. `tensor` is null, or valid for the write of a pointer. As `ringmem_pool_allocate`
+// for the stream. All work that uses the block when the deleter is called was queued on the streams of the block or on `stream`, or is complete.
 ringmem_status ringmem_dlpack_lend(const struct ringmem_pool *pool,
                                    void *address,
                                    uint8_t code,
@@ -654,8 +654,8 @@ ringmem_status ringmem_consumer_capacity(struct ringmem_consumer *consumer, size
 //
 // Any thread may call this. The end keeps the memory: the ring may be closed before it. Close the end with `ringmem_producer_close`.
 //
-// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for indices out of range; SYSTEM without `/proc`, or
-// without permission to read and write the memory.
+// Errors: INVALID for an alignment that is no power of two; BUSY while the end has an owner; MISMATCH for other messages, with both values; CORRUPT for
+// indices out of range; SYSTEM without `/proc`, or without permission to read and write the memory.
 //
 // The caller promises: `ring` is open. `expected` is NULL or valid for reads. `producer` is valid for writes.
 ringmem_status ringmem_producer_open(const struct ringmem_ring *ring,

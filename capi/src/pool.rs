@@ -631,7 +631,7 @@ impl Pool {
         }
     }
 
-    /// The calls of all stream pools but one that have ended, and those that have begun.
+    /// The numbers of ended and of begun calls, of all stream pools but one.
     fn calls_but(&self, home: StreamId) -> (u64, u64) {
         let others = self.stream_pools().into_iter().filter(|pool| pool.home != home);
         others.map(|pool| pool.calls.ended_and_begun()).fold((0, 0), |sum, pool| (sum.0 + pool.0, sum.1 + pool.1))

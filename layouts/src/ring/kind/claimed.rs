@@ -320,7 +320,7 @@ pub(in crate::ring) fn claim<W: RmwWord>(
     loop {
         let index = *hint;
         match look(index) {
-            // The counted slots are still as wanted if this succeeds: only who claims their indices may change them, and the claims are still at `index`.
+            // The counted slots are still as wanted if this succeeds: only the claimer of their indices may change them, and the claims are still at `index`.
             Look::Claim(count) => match word.compare_exchange(index, index.wrapping_add(count as u64)) {
                 Ok(_) => {
                     *hint = index.wrapping_add(count as u64);
