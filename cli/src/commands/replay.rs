@@ -399,8 +399,8 @@ fn observe(
     Ok(seen)
 }
 
-/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it. A request of 0 or of too many bytes is
-/// refused without a call.
+/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it. A request of 0 or of too many
+/// bytes is refused without a call.
 fn calls_of(event: &Event, outcome: &Outcome) -> usize {
     let is_layout = |size: u64, align: u64| size > 0 && Layout::from_size_align(size as usize, align as usize).is_ok();
     match (event, outcome) {

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 use ringmem::backend::host::{Fault, Faults, Live, Phase, Verb};
 use ringmem::backend::{AddressRange, DeviceAddress, Fill};

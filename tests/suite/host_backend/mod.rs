@@ -24,59 +24,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use crate::rig::leak_checked::Clean;
 use crate::{LIMIT, eventually};
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::backend::{Address, Backend, Block, Copy, MemoryLocation, Options, Request, Uses};
-use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Pinned, PinnedBuffer};
-use ringmem::stream::{Module, Pending, Stream};
-use ringmem::{Abi, Error, Image, LAYOUTS};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, LAYOUTS};
 
-const KERNELS: &[Entry] = &[
-    Entry { name: "hold", arguments: 1, run: hold },
-    Entry { name: "increment", arguments: 2, run: increment },
-    Entry { name: "place", arguments: 3, run: place },
-    Entry { name: "now", arguments: 1, run: now },
-];
-
-const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
-
-fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
-    let place = host.translate(address, 8).expect("a mapped word");
-    // SAFETY: live, aligned, atomic words while a kernel runs.
-    unsafe { place.cast().as_ref() }
-}
-
-fn hold(host: &dyn KernelHost, arguments: &[u64]) {
-    word(host, arguments[0]).store(1, Release);
-    let mut times = 0;
-    while word(host, arguments[0] + 8).load(Acquire) == 0 {
-        host.pause(times);
-        times += 1;
-    }
-}
-
-fn increment(host: &dyn KernelHost, arguments: &[u64]) {
-    let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
-    for i in 0..arguments[1] as usize {
-        // SAFETY: translated for that many bytes, otherwise unused.
-        unsafe { place.add(i).write(place.add(i).read() + 1) };
-    }
-}
-
-fn place(host: &dyn KernelHost, arguments: &[u64]) {
-    let place = host.translate(arguments[0], arguments[1]);
-    word(host, arguments[2]).store(place.is_some().into(), Release);
-}
-
-fn now(host: &dyn KernelHost, arguments: &[u64]) {
-    word(host, arguments[0]).store(host.now_ns(), Release);
-}
+use setup::{IMAGE, done, within};
 
 fn load(backend: &Arc<HostBackend>) -> Module {
     Module::load(backend, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI")
@@ -144,20 +102,10 @@ fn read(backend: &Arc<HostBackend>, from: &Block, bytes: usize) -> Vec<u8> {
     read
 }
 
-fn done<T: ringmem::stream::Queued>(pending: Pending<T>) -> T {
-    pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
-}
-
 fn synchronize(stream: &Stream) {
     let ticket = stream.backend().record_position(stream.id()).expect("a live stream");
     eventually("the stream is through", || stream.backend().is_complete(ticket));
     stream.synchronize().expect("nothing failed");
-}
-
-fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || sender.send(run()));
-    receiver.recv_timeout(LIMIT).expect("done in time")
 }
 
 struct Held {

@@ -1,6 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 use ringmem::backend::Prefetch;
 use ringmem::backend::host::{Counters, Phase, Tally, Verb};

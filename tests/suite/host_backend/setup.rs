@@ -1,4 +1,4 @@
-//! A backend with one device, a stream and the tests' kernels.
+//! The kernels of the tests; a backend with one device and a stream.
 
 use std::alloc::Layout;
 use std::mem;
@@ -25,6 +25,8 @@ pub const KERNELS: &[Entry] = &[
     Entry { name: "translate", arguments: 3, run: translate },
     Entry { name: "clock", arguments: 1, run: clock },
     Entry { name: "gate", arguments: 0, run: gate },
+    Entry { name: "place", arguments: 3, run: place },
+    Entry { name: "now", arguments: 1, run: now },
 ];
 
 pub const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
@@ -78,6 +80,15 @@ fn clock(host: &dyn KernelHost, arguments: &[u64]) {
         mem::replace(&mut last, now) <= now
     });
     word(host, arguments[0]).store(forward.into(), Release);
+}
+
+fn place(host: &dyn KernelHost, arguments: &[u64]) {
+    let place = host.translate(arguments[0], arguments[1]);
+    word(host, arguments[2]).store(place.is_some().into(), Release);
+}
+
+fn now(host: &dyn KernelHost, arguments: &[u64]) {
+    word(host, arguments[0]).store(host.now_ns(), Release);
 }
 
 /// State of [`gate`]: 1 runs, 2 may exit, 3 has exited. For one test.

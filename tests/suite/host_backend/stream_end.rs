@@ -3,6 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
 
 use ringmem::backend::{Fill, Ticket, Uses};
 use ringmem::memory::{Device, GpuBuffer};

@@ -1,6 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 use ringmem::backend::Uses;
 use ringmem::backend::host::{Fault, Faults, Link, Verb};
