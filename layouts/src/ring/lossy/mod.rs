@@ -1,8 +1,8 @@
 //! A ring with one writer that never waits and overwrites the oldest message, and any number of readers.
 //!
 //! 1. `push` always succeeds. Readers write nothing.
-//! 2. For each reader, every message since it attached is read once, in order and whole, or counted as lost, unless the reader itself passes it
-//!    ([`skip`](Reader::skip), [`pop_latest`](Reader::pop_latest)).
+//! 2. For each reader, every message since it attached is read once, in order and whole, or counted as lost, unless the reader itself
+//!    [skips](Reader::skip) it.
 //! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the messages that it was overwriting: one, or those of a
 //!    batch or slice.
 //! 4. A malicious writer can cause any message or error, but no access outside the ring.
