@@ -25,7 +25,7 @@ use crate::stream::Stream;
 /// let backend = HostBackend::builder().build()?;
 /// let memory = Logged::new(Device::new(&backend, 0));
 /// drop(Buffer::<f32, _>::new(memory.clone(), 1024)?);
-/// assert_eq!(memory.trace().to_string(), "alloc 0 4096 4\nfree 0\n");
+/// assert_eq!((memory.count(), memory.trace().to_string()), (2, "alloc 0 4096 4\nfree 0\n".into()));
 /// # Ok(())
 /// # }
 /// ```
@@ -75,6 +75,12 @@ impl<M: Memory> Logged<M> {
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.log().calls.clone()
+    }
+
+    /// Returns the number of calls so far, since the last [`take`](Self::take).
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.log().calls.len()
     }
 
     /// Returns the trace so far.

@@ -9,7 +9,6 @@
 mod policies;
 mod report;
 
-use std::alloc::Layout;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -368,12 +367,11 @@ fn observe(
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
     let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);
-    // The index of each call's event.
+    // The index of each call's event: an event may be no call, or two.
     let mut of_calls = Vec::new();
-    let after = |outcome| {
-        if log.is_some() {
-            let event = trace.events().get(events as usize);
-            of_calls.extend(std::iter::repeat_n(events as usize, event.map_or(0, |event| calls_of(event, &outcome))));
+    let after = |_| {
+        if let Some(log) = &log {
+            of_calls.resize(log.count(), events as usize);
         }
         events += 1;
         bar.set(events);
@@ -397,18 +395,6 @@ fn observe(
         None => trace.replay_with(&rig.pool, &rig.streams, after)?,
     }
     Ok(seen)
-}
-
-/// The calls to a memory that an event becomes. A request that failed in the recording is freed at once if the memory gives it. A request of 0 or of too many
-/// bytes is refused without a call.
-fn calls_of(event: &Event, outcome: &Outcome) -> usize {
-    let is_layout = |size: u64, align: u64| size > 0 && Layout::from_size_align(size as usize, align as usize).is_ok();
-    match (event, outcome) {
-        (_, Outcome::NotLive) => 0,
-        (&(Event::Alloc { size, align, .. } | Event::Refused { size, align, .. }), Outcome::Refused(_)) if !is_layout(size, align) => 0,
-        (Event::Refused { .. }, Outcome::Allocated | Outcome::FreeFailed(_)) => 2,
-        _ => 1,
-    }
 }
 
 /// Gives each call the name, and of another library's recording the stream, of the event at its index in `of_calls`. The replay's own line is no line of the
