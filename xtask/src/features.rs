@@ -118,7 +118,7 @@ fn defines(file: &Path, test: &str) -> bool {
 }
 
 /// The names of passed tests: `a::b::name`.
-fn passed(log: &str) -> BTreeSet<&str> {
+pub fn passed(log: &str) -> BTreeSet<&str> {
     fn name(line: &str) -> Option<&str> {
         let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
         result.starts_with("ok").then_some(name.trim_end_matches(" - should panic"))

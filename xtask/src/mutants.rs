@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use self::list::{Break, Test};
-use crate::{Failure, read};
+use crate::{Failure, features, read};
 
 /// Many breaks show as endless waits.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -40,12 +40,10 @@ pub fn check(log: &Path) -> Result<(), Failure> {
     }
     compiled(&mut command)?;
     let log = read(log)?;
-    let passed: BTreeSet<&str> =
-        log.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... ok")).map(|(name, _)| name).collect();
-    let has_passed = |name: &str| passed.contains(name) || passed.contains(&*format!("{name} - should panic"));
+    let passed = features::passed(&log);
     let missing: Vec<String> = breaks
         .iter()
-        .filter(|found| !has_passed(&found.test.name))
+        .filter(|found| !passed.contains(&*found.test.name))
         .map(|found| format!("{}: {} is not in the log of passed tests", found.name, found.test))
         .collect();
     if missing.is_empty() {
