@@ -412,6 +412,16 @@ fn one_dropped_producer_of_several_drops_abandoned_values() {
     assert_eq!(drops.load(SeqCst), 1);
 }
 
+#[test]
+fn a_borrowed_producer_drops_abandoned_values() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (mut producer, consumer) = mpsc::bounded(4);
+    drop(consumer);
+    push(&mut producer, Counted::new(&drops));
+    <&mut _ as End>::discard_if_abandoned(&&mut producer);
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
 /// A value that owns an end of its own ring: the drop of the value drops that end, in the middle of the drops.
 #[test]
 fn values_that_own_a_producer_of_their_ring_are_dropped() {
