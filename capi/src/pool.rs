@@ -614,16 +614,16 @@ impl Pool {
         let until = Instant::now() + PATIENCE;
         let (mut passes, mut in_vain) = (0, 0);
         loop {
-            let before = self.calls_but(home.home);
+            let (ended, begun) = self.calls_but(home.home);
             // The first of them: the thread before may have reclaimed enough.
             let outcome = home.pool.alloc(layout, None);
             if !is_shortage(&outcome) || passes == MOST_PASSES || in_vain == PASSES_IN_VAIN {
                 return outcome;
             }
             let has_found = self.reclaim(memory, home.home, until);
-            let after = self.calls_but(home.home);
-            let has_met = before.0 != before.1 || before.1 != after.1;
-            if after.0 != after.1 {
+            let (ended_since, begun_since) = self.calls_but(home.home);
+            let has_met = ended != begun || begun != begun_since;
+            if ended_since != begun_since {
                 thread::sleep(MOST_PAUSE.min(Duration::from_millis(1 << passes)));
             }
             in_vain = if has_found || has_met { 0 } else { in_vain + 1 };
