@@ -25,7 +25,7 @@
 //!
 //! # The end of the backend
 //!
-//! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that nobody has freed, unless it gives up on a running
+//! Physical memory belongs to the process, not to the context. So [`Inner::close`] frees the parts that are not freed yet, unless it gives up on a running
 //! kernel. Then parts and addresses are leaked, as everything else: dropping a [`Part`] does nothing.
 
 use core::mem::{self, ManuallyDrop};
@@ -242,7 +242,7 @@ impl Inner {
         unmapped.and(released)
     }
 
-    /// Frees the parts that nobody has freed. No operation is incomplete.
+    /// Frees the parts that are not freed yet. No operation is incomplete.
     pub(super) fn release_all_parts(&self) {
         let parts: Vec<Block> = {
             let ranges = self.ranges.read();

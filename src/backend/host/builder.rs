@@ -197,8 +197,8 @@ impl Builder {
         self
     }
 
-    /// Sets whether device memory is [overwritten](super::POISON) when it is allocated and freed; default true. Otherwise its bytes are unspecified, and what
-    /// nobody touches takes no memory of this machine: an allocator can be tried with devices of 1 TiB.
+    /// Sets whether device memory is [overwritten](super::POISON) when it is allocated and freed; default true. Otherwise its bytes are unspecified, and
+    /// those that are never accessed take no memory of this machine: an allocator can be tried with devices of 1 TiB.
     pub const fn poison(mut self, poisons: bool) -> Self {
         self.poisons = poisons;
         self
