@@ -3,15 +3,15 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Failure, cargo, execute, messages, root};
+use crate::{Failure, OF_TESTS, artifacts, execute, root};
 
 /// Links `libcuda.so.1` in `folder`, and `libcuda.so`, a link to it.
 pub fn link(folder: &Path) -> Result<(), Failure> {
-    let archive = archive()?;
+    let archive = library(&artifacts(&OF_TESTS)?, "ringmem_driver_double", "a")?;
     fs::create_dir_all(folder)?;
     let library = folder.join("libcuda.so.1");
     // Programs open either name. The double exports the driver's functions alone, and so keeps Rust's standard library to itself.
@@ -27,25 +27,18 @@ pub fn link(folder: &Path) -> Result<(), Failure> {
     Ok(symlink("libcuda.so.1", name)?)
 }
 
-/// Builds it with the packages and targets that the tests build: with others, cargo would build all of them once more.
-fn archive() -> Result<PathBuf, Failure> {
-    let arguments = ["build", "--quiet", "--all-features", "--bins", "--examples", "--message-format=json"];
-    let output = cargo().args(arguments).stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        return Err(format!("cargo {}: {}", arguments.join(" "), output.status).into());
-    }
-    of_messages(&messages(&output.stdout)).ok_or_else(|| "cargo names no archive of the driver double".into())
-}
-
-fn of_messages(messages: &[Value]) -> Option<PathBuf> {
-    let double = messages.iter().find(|message| message["target"]["name"] == "ringmem_driver_double")?;
-    let files = double["filenames"].as_array()?.iter().filter_map(Value::as_str);
-    files.map(PathBuf::from).find(|file| file.extension().is_some_and(|kind| kind == "a"))
+/// The file of a library that has such an extension, for example `so`.
+pub fn library(artifacts: &[Value], target: &str, extension: &str) -> Result<PathBuf, Failure> {
+    let of_target = artifacts.iter().filter(|artifact| artifact["target"]["name"] == target);
+    let files = of_target.filter_map(|artifact| artifact["filenames"].as_array()).flatten().filter_map(Value::as_str);
+    let mut files = files.map(PathBuf::from).filter(|file| file.extension().is_some_and(|kind| kind == extension));
+    files.next().ok_or_else(|| format!("cargo names no file .{extension} of {target}").into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages;
 
     #[test]
     fn the_archive_is_that_of_the_double() {
@@ -54,7 +47,7 @@ mod tests {
                 "{{\"reason\":\"compiler-artifact\",\"target\":{{\"name\":\"{name}\"}},\"filenames\":[\"/t/{name}.rlib\",\"{file}\"]}}\n"
             )
         };
-        let of = |text: &str| of_messages(&messages(text.as_bytes()));
+        let of = |text: &str| library(&messages(text.as_bytes()), "ringmem_driver_double", "a").ok();
         let both = artifact("other", "/t/libother.a") + &artifact("ringmem_driver_double", "/t/libdouble-12.a") + "not json\n";
         assert_eq!(of(&both), Some(PathBuf::from("/t/libdouble-12.a")));
         assert_eq!(of(&artifact("ringmem_driver_double", "/t/double.so")), None);

@@ -4,24 +4,51 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Failure, answer, built, cargo, driver_double, execute, image, ptxas, results, root, run_with};
+use crate::driver_double::library;
+use crate::{Failure, OF_TESTS, answer, artifacts, built, cargo, driver_double, execute, image, ptxas, results, root, run_with};
 
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 6] = ["run.sh", "twin.cu", "pools.py", "torch_allocators.py", "torch_tensors.py", "waits.py"];
 
 pub fn run() -> Result<(), Failure> {
+    let folder = make("gpu-bundle", &optimised()?)?;
+    println!("copy it to a machine with a GPU and run run.sh there: {}", folder.display());
+    Ok(())
+}
+
+/// The program, the suite and the C library.
+type Programs = [PathBuf; 3];
+
+fn optimised() -> Result<Programs, Failure> {
     let programs = ["build", "--release", "--package", "ringmem", "--package", "ringmem-cli", "--features", "ringmem/cuda"];
     execute(cargo().args(programs).args(["--bin", "ringmem", "--example", "gpu_suite", "--target-dir"]).arg(built()))?;
     // Of one kind: otherwise it is not optimised across crates.
     let library = ["rustc", "--release", "--package", "ringmem-capi", "--lib", "--crate-type", "cdylib", "--target-dir"];
     execute(cargo().args(library).arg(built()))?;
-    let folder = folder();
+    Ok(["ringmem", "examples/gpu_suite", "libringmem_capi.so"].map(|name| built().join("release").join(name)))
+}
+
+/// As the tests build them: after these, nothing is compiled.
+fn unoptimised() -> Result<Programs, Failure> {
+    let programs = artifacts(&OF_TESTS)?;
+    let program = |name: &str| {
+        let of_name = programs.iter().filter(|artifact| artifact["target"]["name"] == name);
+        let path = of_name.filter_map(|artifact| artifact["executable"].as_str()).next();
+        path.map(PathBuf::from).ok_or_else(|| format!("cargo names no program {name}"))
+    };
+    let libraries = artifacts(&["test", "--quiet", "--package", "ringmem-capi", "--no-run"])?;
+    Ok([program("ringmem")?, program("gpu_suite")?, library(&libraries, "ringmem_capi", "so")?])
+}
+
+/// Makes the bundle in a folder of that name, and returns its path.
+fn make(name: &str, programs: &Programs) -> Result<PathBuf, Failure> {
+    let folder = built().join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    for program in ["ringmem", "examples/gpu_suite", "libringmem_capi.so"] {
-        let copy = copy(&built().join("release").join(program), &folder)?;
+    for program in programs {
+        let copy = copy(program, &folder)?;
         // A profile that strips would compile everything again.
         answer(Path::new("strip"), &[copy])?;
     }
@@ -33,12 +60,8 @@ pub fn run() -> Result<(), Failure> {
     if bytes > MOST {
         return Err(format!("{}: {bytes} bytes, more than {MOST}", folder.display()).into());
     }
-    println!("{}, {} KiB: copy it to a machine with a GPU and run run.sh there", folder.display(), bytes >> 10);
-    Ok(())
-}
-
-fn folder() -> PathBuf {
-    built().join("gpu-bundle")
+    println!("{}, {} KiB", folder.display(), bytes >> 10);
+    Ok(folder)
 }
 
 /// Parts that need no more than a driver: all but those of other programs, such as nvcc, PyTorch and a sanitizer.
@@ -49,9 +72,9 @@ const WAITING: &str =
     "cuStreamCreate,cuStreamDestroy_v2,cuModuleLoadDataEx,cuMemFreeHost,cuMemPoolCreate,cuMemAllocManaged,cuMemHostRegister_v2";
 
 /// Makes the bundle and runs it where there is no GPU: without a driver, then on the driver double, whose kernels are the host functions, then the PTX.
-pub fn try_out() -> Result<(), Failure> {
-    run()?;
-    let (bundle, out) = (folder(), built().join("gpu-bundle-out"));
+pub fn try_out(is_optimised: bool) -> Result<(), Failure> {
+    let bundle = if is_optimised { make("gpu-bundle", &optimised()?)? } else { make("gpu-bundle-unoptimised", &unoptimised()?)? };
+    let out = built().join("gpu-bundle-out");
     let (suite, script, results) = (bundle.join("gpu_suite"), bundle.join("run.sh"), out.join("results.json"));
     compile_twin(&bundle)?;
     if out.exists() {

@@ -26,7 +26,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use ringmem::streaming::FileSink;
@@ -56,6 +56,8 @@ cargo xtask COMMAND
   header --check            compares it with the functions, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
   gpu-bundle --try          makes it, and runs it without a driver and on the driver double
+  gpu-bundle --try --unoptimised
+                            the same, of programs as the tests build them
   driver-double FOLDER      links the driver double as FOLDER/libcuda.so.1, for LD_LIBRARY_PATH
   packages                  builds each package from its own archive, and demands its licences, no files of tests, and each crate in one version
   valgrind                  runs the tests of one thread of ringmem-layouts under valgrind: no uninitialised reads, no leaks
@@ -97,7 +99,8 @@ fn main() -> ExitCode {
         ["header"] => header::write(),
         ["header", "--check"] => header::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
-        ["gpu-bundle", "--try"] => gpu_bundle::try_out(),
+        ["gpu-bundle", "--try"] => gpu_bundle::try_out(true),
+        ["gpu-bundle", "--try", "--unoptimised"] => gpu_bundle::try_out(false),
         ["driver-double", folder] if !folder.starts_with('-') => driver_double::link(folder.as_ref()),
         ["packages"] => packages::run(),
         ["valgrind"] => valgrind::run(),
@@ -152,6 +155,18 @@ fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     cargo
+}
+
+/// Builds the packages and targets that the tests build: with others, cargo would build all of them once more.
+const OF_TESTS: [&str; 5] = ["build", "--quiet", "--all-features", "--bins", "--examples"];
+
+/// What a cargo with these arguments has built, now or before, as its messages.
+fn artifacts(arguments: &[&str]) -> Result<Vec<Value>, Failure> {
+    let output = cargo().args(arguments).arg("--message-format=json").stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("cargo {}: {}", arguments.join(" "), output.status).into());
+    }
+    Ok(messages(&output.stdout))
 }
 
 /// The messages of a cargo with `--message-format=json`.

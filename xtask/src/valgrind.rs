@@ -1,21 +1,22 @@
 //! `cargo xtask valgrind`: unit tests and the model tests of one thread of ringmem-layouts read nothing uninitialised and leak nothing.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::Value;
 
-use crate::{Failure, cargo, execute, messages, text_of};
+use crate::{Failure, artifacts, execute, root, text_of};
 
 /// Forgets grants with values inside on purpose; it counts drops itself.
 const LEAKS: &str = "every_value_is_dropped_once";
 
 pub fn run() -> Result<(), Failure> {
-    let arguments = ["test", "--quiet", "-p", "ringmem-layouts", "--lib", "--test", "suite", "--no-run", "--message-format=json"];
-    let output = cargo().args(arguments).stderr(Stdio::inherit()).output()?;
-    let messages = messages(&output.stdout);
-    let program = |kind| program(&messages, kind).ok_or_else(|| format!("cargo {}: no test program of kind {kind}", arguments.join(" ")));
-    let (unit, suite) = (program("lib")?, program("test")?);
+    // All tests, as `cargo test --all-features` builds them: with other packages, cargo would build these once more.
+    let artifacts = artifacts(&["test", "--quiet", "--all-features", "--no-run"])?;
+    let layouts = root().join("layouts/Cargo.toml");
+    let program =
+        |kind, name| program(&artifacts, &layouts, [kind, name]).ok_or_else(|| format!("cargo names no {kind} {name} of the tests"));
+    let (unit, suite) = (program("lib", "ringmem_layouts")?, program("test", "suite")?);
     let memcheck = |program: &Path, leaks: &str, tests: &[&str]| {
         let mut command = Command::new("valgrind");
         command.args(["--quiet", "--error-exitcode=9", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite", leaks]);
@@ -52,23 +53,37 @@ impl Drop for Running {
     }
 }
 
-fn program(messages: &[Value], kind: &str) -> Option<PathBuf> {
-    let mut tests = messages.iter().filter(|message| message["profile"]["test"] == true && message["target"]["kind"][0] == kind);
-    tests.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+/// The test program of a package's target of that kind and name.
+fn program(artifacts: &[Value], manifest: &Path, [kind, name]: [&str; 2]) -> Option<PathBuf> {
+    let of_target = |artifact: &&Value| {
+        let target = &artifact["target"];
+        artifact["manifest_path"].as_str().map(Path::new) == Some(manifest) && target["kind"][0] == kind && target["name"] == name
+    };
+    let mut tests = artifacts.iter().filter(of_target).filter(|artifact| artifact["profile"]["test"] == true);
+    tests.find_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn a_program_is_that_of_its_kind() {
-        let of = |kind: &str, is_test: bool, file: &str| {
-            format!("{{\"profile\":{{\"test\":{is_test}}},\"target\":{{\"kind\":[\"{kind}\"]}},\"executable\":{file}}}\n")
+    fn a_program_is_that_of_its_package_kind_and_name() {
+        let of = |package: &str, kind: &str, name: &str, is_test: bool, executable: Option<&str>| {
+            let target = json!({ "kind": [kind], "name": name });
+            json!({ "manifest_path": package, "target": target, "profile": { "test": is_test }, "executable": executable })
         };
-        let text = of("lib", false, "null") + &of("lib", true, "\"/t/unit\"") + "text\n" + &of("test", true, "\"/t/suite\"");
-        let messages = messages(text.as_bytes());
-        assert_eq!((program(&messages, "lib"), program(&messages, "test")), (Some("/t/unit".into()), Some("/t/suite".into())));
-        assert_eq!(program(&messages, "bench"), None);
+        let artifacts = [
+            of("/other/Cargo.toml", "lib", "own", true, Some("/t/of-other")),
+            of("/own/Cargo.toml", "lib", "own", false, None),
+            of("/own/Cargo.toml", "lib", "own", true, Some("/t/unit")),
+            of("/own/Cargo.toml", "test", "threads", true, Some("/t/threads")),
+            of("/own/Cargo.toml", "test", "suite", true, Some("/t/suite")),
+        ];
+        let program = |kind, name| program(&artifacts, Path::new("/own/Cargo.toml"), [kind, name]);
+        assert_eq!((program("lib", "own"), program("test", "suite")), (Some("/t/unit".into()), Some("/t/suite".into())));
+        assert_eq!((program("bench", "suite"), program("test", "own")), (None, None));
     }
 }

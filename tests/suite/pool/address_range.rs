@@ -44,7 +44,7 @@ fn numbered(buffer: &mut Bytes, number: usize) {
 }
 
 fn is_numbered(buffer: &Bytes, number: usize) -> bool {
-    buffer.to_vec().expect("live").iter().all(|&byte| byte == number as u8)
+    buffer.to_vec().expect("live") == vec![number as u8; buffer.len()]
 }
 
 #[test]
