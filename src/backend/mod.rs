@@ -140,7 +140,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported)
-    /// unless elements have 1, 2, 4 or 8 bytes.
+    /// unless elements have 1, 2, 4, 8 or 16 bytes.
     ///
     /// # Safety
     ///

@@ -14,7 +14,7 @@ use super::listed::Listed;
 use super::view::View;
 use super::{DeviceReadable, Memory};
 use crate::DeviceBytes;
-use crate::backend::fill::takes;
+use crate::backend::fill::alignment;
 use crate::backend::{Address, Block, DeviceAddress, MemoryLocation, StreamId, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
@@ -142,10 +142,10 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 }
 
-/// Returns the alignment of elements in a buffer: a fill requires elements aligned to their size.
+/// Returns the alignment of elements in a buffer, which suffices for fills.
 pub(crate) const fn align<T>() -> usize {
-    let (size, align) = (size_of::<T>(), align_of::<T>());
-    if takes(size) && size > align { size } else { align }
+    let (of_fills, align) = (alignment(size_of::<T>()), align_of::<T>());
+    if of_fills > align { of_fills } else { align }
 }
 
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {

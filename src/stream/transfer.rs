@@ -52,7 +52,7 @@ impl Stream {
 
     /// Queues a fill of a range with `value`.
     ///
-    /// Elements of 1, 2, 4 or 8 bytes, or of repeated bytes, take one fill; others log2(n) + 1 copies, rounded up.
+    /// Elements of 1, 2, 4, 8 or 16 bytes, or of repeated bytes, take one fill; others log2(n) + 1 copies, rounded up.
     ///
     /// # Errors
     ///

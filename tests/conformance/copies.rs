@@ -111,6 +111,9 @@ pub fn fills_accept_elements_of_any_size(subject: &Subject) {
     check::<[u8; 3]>(subject, [1, 2, 3], [9; 3]);
     check::<[u64; 2]>(subject, [1, 2], [u64::MAX, 0]);
     check::<[u64; 2]>(subject, [1, 2], [7, 7]);
+    check::<[f32; 4]>(subject, [0.0; 4], [1.0, -2.0, 3.5, 0.0]);
+    check::<[u8; 16]>(subject, [1; 16], core::array::from_fn(|i| i as u8));
+    check::<[u32; 8]>(subject, [1, 2, 3, 4, 1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7, 8]);
     check::<[f64; 4]>(subject, [1.0; 4], [1.0, 2.0, 3.0, 4.0]);
     let line = |byte: u8| CacheLineAligned::new(core::array::from_fn::<u8, 128, _>(|i| byte.wrapping_add(i as u8)));
     check(subject, line(0), line(7));

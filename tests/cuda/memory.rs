@@ -194,7 +194,7 @@ alone! {
         assert_eq!(said, 0);
     }
 
-    fn a_fill_uploads_at_most_one_eight_byte_pattern() {
+    fn a_fill_uploads_at_most_one_pattern() {
         let (backend, double) = (rig::open(), Double::new());
         let mut words = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         let mut halves = Buffer::<u16, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -207,6 +207,20 @@ alone! {
         }
         let counters = backend.counters();
         assert_eq!((counters.uploads.count, counters.fills.count), (0, 6));
+    }
+
+    fn a_fill_of_16_bytes_is_a_memset_or_one_upload_at_any_alignment_of_its_elements() {
+        let (backend, double) = (rig::open(), Double::new());
+        let mut words = Buffer::<u32, _>::new(Device::new(&backend, 0), 4 * 10 + 1).expect("room");
+        let calls = |double: &Double| ["cuMemsetD8Async", "cuMemsetD32Async", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoDAsync_v2"].map(|name| double.calls(name));
+        for (fill, expected) in [([0; 4], [1, 0, 0, 0]), ([7; 4], [0, 1, 0, 0]), ([7, 8, 7, 8], [0, 0, 1, 4]), ([1, 2, 3, 4], [0, 0, 1, 4])] {
+            words.fill(99).expect("a fill");
+            double.reset();
+            words.slice_mut(1..).expect("within").cast::<[u32; 4]>().expect("whole elements").fill(fill).expect("a fill");
+            assert_eq!(calls(&double), expected, "{fill:?}");
+            assert_eq!(words.to_vec().expect("a copy"), [&[99][..], [fill; 10].as_flattened()].concat());
+        }
+        assert_eq!(backend.counters().fills.count, 8);
     }
 
     fn managed_memory_can_be_advised_prefetched_and_copied() {

@@ -41,7 +41,7 @@ use super::occupancy::Occupancy;
 use super::process;
 use super::resources::{DriverPool, Events, NO_ACCESS, PinnedChunk, PinnedChunks, READ_WRITE, Stager};
 use super::{CudaBackend, Inner, Settings};
-use crate::backend::Capabilities;
+use crate::backend::{Capabilities, fill};
 use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
@@ -60,7 +60,7 @@ const STREAMS: usize = 26;
 /// Bytes of a part of a staged copy: large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
-/// Pinned words that are allocated together.
+/// Pinned words that are allocated together. Each is the first of 16 bytes, which the seed of a fill takes.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -114,7 +114,7 @@ impl Device {
             facts,
             events: Arc::new(Events::new(calls)),
             stagings: Arc::new(PinnedChunks::new(calls, STAGING, STAGERS + STREAMS)),
-            words: Arc::new(PinnedChunks::new(calls, size_of::<u64>(), WORDS)),
+            words: Arc::new(PinnedChunks::new(calls, fill::MOST, WORDS)),
             occupancy: Occupancy::default(),
             local_bytes: AtomicU32::new(0),
             pool: None,
@@ -273,7 +273,7 @@ impl InternalStream {
         self.stream.0
     }
 
-    /// Returns a pinned word, exclusive to the holder of this stream and its operations.
+    /// Returns a pinned word, the first of [`fill::MOST`] bytes, exclusive to the holder of this stream and its operations.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }

@@ -1,11 +1,12 @@
-//! Fills by elements of 1, 2, 4 or 8 bytes on CUDA: memsets, or copies. Elements of other sizes are filled in `src/backend/fill.rs`, for all backends.
+//! Fills by elements of 1, 2, 4, 8 or 16 bytes on CUDA: memsets, or copies. `src/backend/fill.rs` divides fills by other elements into copies, for all
+//! backends.
 //!
 //! | element | memory | calls of the driver |
 //! |---|---|---|
-//! | of 1, 2, 4 or 8 bytes | that the host may access | none: this thread fills it; for a queued fill a host function |
+//! | any | that the host may access | none: this thread fills it; for a queued fill a host function |
 //! | that repeats every byte | other | `cuMemsetD8Async` |
 //! | that repeats every 4 bytes, if the target has whole, aligned words | other | `cuMemsetD32Async`, if the driver has it |
-//! | any other of 2, 4 or 8 bytes | other | a copy of at most 8 bytes (the seed) to the start, then copies on the device, each at most doubling the written part |
+//! | any other, such as four `f32` | other | a copy of at most 16 bytes (the seed) to the start, then copies on the device, each at most doubling the written part |
 //!
 //! The seed is pinned memory: the driver may read pageable memory after the call. It belongs to the internal stream or to the operation until the fill is
 //! complete. If a call of one queued [`Fill`] fails after another one, the range is tainted (`write_queued` in `copy.rs`); a blocking fill returns the error
@@ -21,18 +22,17 @@ use super::device::Device;
 use super::driver;
 use super::queue::CompletionCount;
 use crate::Result;
-use crate::backend::bytes::aligned;
-use crate::backend::fill::filled;
+use crate::backend::fill::{MOST, filled};
 use crate::backend::ranges::Found;
 use crate::backend::{Address, DeviceAddress, Fill, StreamId, Ticket};
 
-const SEED_BYTES: u64 = size_of::<u64>() as u64;
+const SEED_BYTES: u64 = MOST as u64;
 
 impl Inner {
     fn find_target(&self, fill: &Fill) -> Result<Found> {
         fill.check_size()?;
         let found = self.ranges.end(fill.to, fill.bytes(), "fill")?;
-        aligned(address(&found), fill.bytes(), u64::from(fill.size))?;
+        fill.check_alignment(address(&found))?;
         Ok(found)
     }
 
@@ -46,7 +46,7 @@ impl Inner {
             let home = self.device(found.device)?;
             home.run_and_wait(|internal| {
                 let pattern = Pattern::of(home, fill, address(&found), || Ok(internal.word()))?;
-                // SAFETY: `find_target` found this many aligned bytes in a live range. The caller promises exclusive access until this returns, and
+                // SAFETY: `find_target` found this many bytes in a live range. The caller promises exclusive access until this returns, and
                 // `run_and_wait` returns when the fill is complete.
                 unsafe { fill_by_driver(home, fill, address(&found), pattern, |call| call(internal.stream())) }
             })?;
@@ -75,44 +75,40 @@ impl Inner {
                 return self.host(op, queue.handle(), move || unsafe { filled(target.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || op.word())?;
-            // SAFETY: `find_target` found this many aligned bytes in a live range. The caller promises exclusive access until the fill is executed.
+            // SAFETY: `find_target` found this many bytes in a live range. The caller promises exclusive access until the fill is executed.
             unsafe { fill_by_driver(&queue.device, fill, address(&found), pattern, |call| op.call(call)) }
         })
     }
 }
 
-/// Repeats the element to 8 bytes.
-const fn widen(fill: &Fill) -> u64 {
-    match fill.size {
-        1 => (fill.pattern & 0xFF) * 0x0101_0101_0101_0101,
-        2 => (fill.pattern & 0xFFFF) * 0x0001_0001_0001_0001,
-        4 => (fill.pattern & 0xFFFF_FFFF) * 0x0000_0001_0000_0001,
-        _ => fill.pattern,
-    }
+/// The low `bytes` bytes of a pattern, below 16, repeated to 16: all ones divided by the ones of such an element have a 1 at the start of each.
+const fn repeated(pattern: u128, bytes: u8) -> u128 {
+    let element = (1 << (8 * bytes)) - 1;
+    (pattern & element) * (u128::MAX / element)
 }
 
 enum Pattern {
     Bytes(u8),
     Words(u32),
     /// Pinned: pageable memory could be read after the call returns.
-    Seed(NonNull<u64>),
+    Seed(NonNull<u8>),
 }
 
 impl Pattern {
+    /// `seed` returns pinned bytes, as many as a seed has.
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
-        let (pattern, bytes) = (widen(fill), fill.bytes());
-        let (byte, word) = (pattern as u8, pattern as u32);
-        if pattern == u64::from(byte) * 0x0101_0101_0101_0101 {
-            return Ok(Self::Bytes(byte));
+        let pattern = if usize::from(fill.size) == MOST { fill.pattern } else { repeated(fill.pattern, fill.size) };
+        if pattern == repeated(pattern, 1) {
+            return Ok(Self::Bytes(pattern as u8));
         }
-        let is_repeated = pattern >> 32 == u64::from(word) && to.is_multiple_of(4) && bytes.is_multiple_of(4);
-        if is_repeated && home.calls.cuMemsetD32Async.is_some() {
-            return Ok(Self::Words(word));
+        let has_words = to.is_multiple_of(4) && fill.bytes().is_multiple_of(4) && home.calls.cuMemsetD32Async.is_some();
+        if has_words && pattern == repeated(pattern, 4) {
+            return Ok(Self::Words(pattern as u32));
         }
-        let place = seed()?;
-        // SAFETY: `seed` returns a word that is exclusive to this operation until it is complete.
-        unsafe { place.write(pattern.to_le()) };
-        Ok(Self::Seed(place))
+        let place = seed()?.cast::<[u8; MOST]>();
+        // SAFETY: `seed` returns `MOST` bytes that are exclusive to this operation until it is complete.
+        unsafe { place.write(pattern.to_le_bytes()) };
+        Ok(Self::Seed(place.cast()))
     }
 }
 
@@ -120,7 +116,7 @@ impl Pattern {
 ///
 /// # Safety
 ///
-/// The target has all elements, exclusively until the fill is complete, and so has a seed its 8 bytes.
+/// The target has all elements, exclusively until the fill is complete, and so has a seed its 16 bytes.
 unsafe fn fill_by_driver(
     home: &Device,
     fill: &Fill,
@@ -138,7 +134,7 @@ unsafe fn fill_by_driver(
         Pattern::Seed(seed) => seed,
     };
     let first = bytes.min(SEED_BYTES as usize);
-    // SAFETY: the target has this many exclusive bytes until the fill is complete, and the seed has 8: the caller's promise.
+    // SAFETY: the target has this many exclusive bytes until the fill is complete, and the seed has as many: the caller's promise.
     call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), first, stream) })?;
     let (end, seeds) = (to + fill.bytes(), fill.bytes().div_ceil(SEED_BYTES));
     for copy in Address::Device(DeviceAddress::new(to)).doublings(SEED_BYTES, seeds) {

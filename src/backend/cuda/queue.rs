@@ -202,7 +202,7 @@ impl OpBuilder<'_> {
         self.resources.functions.get_or_insert_default()
     }
 
-    /// The same word at each call, until the operation completes.
+    /// A pinned word, the first of [`fill::MOST`](crate::backend::fill::MOST) bytes; the same at each call, until the operation completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
         let word = match self.resources.chunk.take() {
             Some(word) => word,

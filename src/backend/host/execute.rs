@@ -231,7 +231,7 @@ impl Inner {
         fill.check_size()?;
         let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
         // Also for device memory: its places are aligned as its addresses.
-        aligned(found.place.as_ptr().addr() as u64, fill.bytes(), u64::from(fill.size))?;
+        fill.check_alignment(found.place.as_ptr().addr() as u64)?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
     }

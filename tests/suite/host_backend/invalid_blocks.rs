@@ -98,7 +98,7 @@ fn a_fill_with_a_bad_alignment_or_size_is_an_error() {
     let block = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     // SAFETY: 2 is within the block.
     let odd = unsafe { block.address_at(2) }.expect("it has bytes");
-    let mut bytes = [0_u64; 2];
+    let mut bytes = [0_u64; 3];
     // SAFETY: within the array.
     let odd_host = Address::Host(unsafe { NonNull::from(&mut bytes).cast::<u8>().add(2) });
     for to in [odd, odd_host] {
@@ -116,8 +116,13 @@ fn a_fill_with_a_bad_alignment_or_size_is_an_error() {
         }
         // SAFETY: within the block or the array, otherwise unused.
         unsafe { backend.fill_now(&Fill { to, pattern: 7, size: 2, count: 3 }) }.expect("aligned to 2");
+        // SAFETY: as above.
+        unsafe { backend.fill_now(&Fill { to, pattern: 1 << 64 | 2, size: 16, count: 1 }) }.expect("at any address");
     }
-    for size in [0, 3, 16] {
+    // SAFETY: initialised words.
+    let written = unsafe { NonNull::from(&bytes).cast::<[u8; 24]>().read() };
+    assert_eq!(written[2..18], (1_u128 << 64 | 2).to_le_bytes());
+    for size in [0, 3, 12, 32] {
         let fill = Fill { to: start(&block), pattern: 0, size, count: 1 };
         // SAFETY: rejected.
         assert!(matches!(unsafe { backend.fill_now(&fill) }, Err(Error::Unsupported { .. })), "{size}");
