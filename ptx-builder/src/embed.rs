@@ -35,7 +35,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
     println!("cargo::rustc-env=RINGMEM_EMBEDDED_PTX={}", file.display());
     let text = match Compiler::find() {
         Ok(compiler) => {
-            let ptx = match Builder::new(manifest, &*package).target(out.join("ptx")).build(&compiler) {
+            let ptx = match Builder::new(manifest, &*package).target(target(&out)).build(&compiler) {
                 Err(Error::Failed { said, .. }) => return leave_to_kernels(&file, &said),
                 built => built?,
             };
@@ -53,6 +53,15 @@ pub fn embed(name: &str) -> Result<(), Error> {
     };
     // In place: cargo's folder of this build script has no other writer, and a build that is cut short runs again.
     fs::write(&file, text).map_err(Error::file(&file))
+}
+
+/// A target directory of all packages of a build: core, which takes most of the time, is compiled for the first one. Cargo's `OUT_DIR` is
+/// `build/PACKAGE-HASH/out`; of another build system's folders nothing is known.
+fn target(out: &Path) -> PathBuf {
+    match out.ancestors().nth(2) {
+        Some(build) if build.file_name().is_some_and(|name| name == "build") => build.join("ringmem-ptx"),
+        _ => out.join("ptx"),
+    }
 }
 
 /// Leaves an error to `kernels!`, in place of the PTX. Until it is mended, the build script runs each time: cargo knows no time of a file that is not there.
@@ -95,6 +104,14 @@ mod tests {
         assert_eq!(first, "kernels of particles use local memory, in each thread: `step` 128 bytes, `sum` 8 bytes");
         assert_eq!(second, "compiled with rustc 1.97.0");
         assert!(of_local_memory("particles", &[kernel("copy", 0)], "rustc 1.97.0").is_empty());
+    }
+
+    #[test]
+    fn packages_share_a_target_directory_in_cargo_s_folder_of_build_scripts() {
+        let [particles, planets] = ["/t/debug/build/particles-12/out", "/t/debug/build/planets-34/out"].map(|out| target(Path::new(out)));
+        assert_eq!((particles.as_path(), planets), (Path::new("/t/debug/build/ringmem-ptx"), particles.clone()));
+        assert_eq!(target(Path::new("/other/bin/particles.out_dir")), Path::new("/other/bin/particles.out_dir/ptx"));
+        assert_eq!(target(Path::new("/out")), Path::new("/out/ptx"));
     }
 
     #[test]

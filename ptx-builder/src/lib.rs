@@ -1,7 +1,8 @@
 //! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
 //! 1. It needs no linker, LLVM tools or CUDA.
-//! 2. It uses a target directory per compiler: it does not wait for an outer build's lock.
+//! 2. It uses a target directory per compiler, which the build scripts of a workspace share: core is compiled once. It does not wait for an outer build's
+//!    lock.
 //!
 //! A build script that compiles its crate's kernels to a file in `OUT_DIR`, which the crate's source includes:
 //!
@@ -43,7 +44,8 @@ mod ptx;
 mod ptxas;
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub use compiler::{Compiler, output};
@@ -114,6 +116,8 @@ impl Builder {
         }
         let folder = target.join("ptx");
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        // Cargo ends its lock before the list of sources is read, which another package's library of the same name would replace.
+        let _lock = locked(&folder.join("lock"))?;
         let mut emit = OsString::from("--emit=asm=");
         emit.push(&path);
         let mut command = compiler.cargo();
@@ -175,6 +179,15 @@ const PROFILE: [(&str, &str); 12] = [
 const OF_EACH_PACKAGE: &str = "-C opt-level=3 -C codegen-units=1 -C debuginfo=0 -C debug-assertions=off -C overflow-checks=off -C strip=none \
     -C split-debuginfo=off";
 
+/// Waits until no other builder has the file, which it locks until it is dropped. Like cargo, it does without on a file system that has no locks.
+fn locked(path: &Path) -> Result<File, Error> {
+    let file = File::create(path).map_err(Error::file(path))?;
+    match file.lock() {
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(Error::file(path)(error)),
+        _ => Ok(file),
+    }
+}
+
 /// Parses cargo's make rule: one rule, spaces escaped.
 fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     let text = fs::read_to_string(rule).map_err(Error::file(rule))?;
@@ -202,6 +215,16 @@ struct Readme;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_builder_excludes_others_until_it_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let first = locked(&path).unwrap();
+        assert!(File::open(&path).unwrap().try_lock().is_err());
+        drop(first);
+        locked(&path).unwrap();
+    }
 
     #[test]
     fn dependency_rules_allow_escaped_spaces() {
