@@ -2,8 +2,9 @@
 //!
 //! 1. A failed queued operation taints the bytes that it was to write.
 //! 2. An operation that reads a tainted byte, or a launch with a tainted [operand](super::Operand), fails with the first failure's [`Error::Tainted`], and
-//!    taints its target. A host slice of tainted bytes is an error.
-//! 3. A successful copy or fill makes its target valid; so does a free.
+//!    taints its target. A call that is refused at once, as each is on CUDA, leaves its target as it was. A host slice of tainted bytes is an error.
+//! 3. A successful copy or fill makes its target valid; so does a host slice that is to be overwritten, and a free to the backend. Memory that is freed to a
+//!    pool becomes valid with the next buffer there.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
 //! Raw addresses in kernels, and memory outside the backend, are not tracked.
@@ -13,7 +14,9 @@
 //! CUDA reports a failure of a queued operation when it is queued, or not at all for a certain operation; the table changes at that call. On the simulated
 //! devices an operation fails when it is executed ([`late`](Taints::late)), which may be after its memory was freed and allocated again: frees are ordered
 //! by streams, not by the host. A taint would then hit the new owner. So an allocation whose block waits for earlier work (`ready`) is remembered by
-//! [`reuse`](Taints::reuse) at least until that work is complete, and a failure of work before `ready` does not taint the block.
+//! [`reuse`](Taints::reuse) at least until that work is complete, and a failure of work up to `ready` does not taint the block. `reuse` remembers the block and
+//! removes its taints, and [`add_executed`](Taints::add_executed) judges a failure and adds it, each under one lock: a failure that is judged before the
+//! block is remembered is removed with the others.
 //!
 //! # The counter
 //!
@@ -95,27 +98,35 @@ impl Taints {
         Self { ranges: Mutex::default(), is_late: true, reused: Mutex::default() }
     }
 
-    /// Remembers a block in reused memory: a failure of an operation before `ready` is the previous owner's, and does not taint it.
-    pub(crate) fn reuse(&self, address: Address, bytes: u64, ready: Ticket, is_complete: impl Fn(Ticket) -> bool) {
-        if !self.is_late {
-            return;
+    /// Makes the bytes of a new block valid, and remembers it if earlier work may still fail: a failure of an operation up to `ready` is the previous owner's,
+    /// and does not taint the block.
+    pub(crate) fn reuse(&self, address: Address, bytes: u64, ready: Option<Ticket>, is_complete: impl Fn(Ticket) -> bool) {
+        // Until the end.
+        let mut reused = ready.filter(|_| self.is_late).map(|ready| (self.reused(), ready));
+        if let Some((reused, ready)) = &mut reused {
+            if reused.len() == reused.capacity() {
+                reused.retain(|block| !is_complete(block.ready));
+            }
+            let start = address.get();
+            reused.push(Reused { start, end: start.saturating_add(bytes), ready: *ready });
         }
-        let mut reused = self.reused();
-        if reused.len() == reused.capacity() {
-            reused.retain(|block| !is_complete(block.ready));
-        }
-        let start = address.get();
-        reused.push(Reused { start, end: start.saturating_add(bytes), ready });
+        self.remove(address, bytes);
     }
 
-    /// Returns true if a failed operation wrote for a previous owner of these bytes. On the stream of `ready`, its number tells; on another stream,
-    /// everything queued before the free precedes `ready`, so while `ready` is not complete the operation may be one of those.
-    pub(super) fn is_of_previous_owner(&self, address: Address, bytes: u64, failed: Ticket, is_complete: impl Fn(Ticket) -> bool) -> bool {
+    /// Taints bytes that an operation failed to write at its execution, unless it wrote for a previous owner of them. On the stream of `ready`, its number
+    /// tells; on another stream, everything queued before the free precedes `ready`, so while `ready` is not complete the operation may be one of those. It is
+    /// none of the new owner's: these wait for `ready` first, also on a stream that is broken.
+    pub(super) fn add_executed(&self, address: Address, bytes: u64, failed: Ticket, error: &Error, is_complete: impl Fn(Ticket) -> bool) {
         let (start, end) = (address.get(), address.get().saturating_add(bytes));
-        self.reused()
+        // Until the end.
+        let reused = self.reused();
+        let is_of_previous_owner = reused
             .iter()
             .filter(|block| block.start < end && start < block.end)
-            .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !is_complete(*ready) })
+            .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !is_complete(*ready) });
+        if !is_of_previous_owner {
+            self.add(address, bytes, failed, error);
+        }
     }
 
     #[inline]
@@ -138,7 +149,8 @@ impl Taints {
     fn look_up(&self, start: u64, bytes: u64) -> Result<()> {
         let end = start.saturating_add(bytes);
         let ranges = self.ranges();
-        let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start);
+        // No bytes are not tainted.
+        let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start && end > start);
         let Some((_, Tainted { cause, .. })) = before.or_else(|| ranges.range(start..end).next()) else { return Ok(()) };
         Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
     }
@@ -168,8 +180,8 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// If the copy succeeds, taints move with it; after an error or a panic they stay. `to` is untainted and does not overlap `from`. Nothing else uses or
-    /// taints these bytes meanwhile.
+    /// If the copy succeeds, taints move with it; after an error or a panic they stay. A copy that succeeds leaves `to` untainted: it had no memory, or the
+    /// copy made it valid. It does not overlap `from`. Nothing else uses or taints these bytes meanwhile.
     pub(crate) fn carry<T>(&self, from: Address, to: Address, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();
@@ -269,6 +281,36 @@ mod tests {
             taints.remove(at(0), 10);
             taints.add(at(0), 100, failed, &Error::Closed { what: "stream" });
         });
+    }
+
+    #[test]
+    fn a_failure_judged_before_a_reuse_does_not_taint_the_new_block() {
+        let taints = Taints::late();
+        let [first, other] = [StreamId::next(), StreamId::next()];
+        let (ready, failed) = (Ticket { stream: first, number: 1 }, Ticket { stream: other, number: 1 });
+        taints.reuse(at(0), 8, Some(ready), |_| false);
+        let begun = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                begun.wait();
+                taints.reuse(at(0), 8, Some(Ticket { number: 2, ..ready }), |_| false);
+            });
+            // Asked within the judgement, which finds no earlier owner: meanwhile the other thread gets the block.
+            taints.add_executed(at(0), 8, failed, &Error::Closed { what: "stream" }, |_| {
+                begun.wait();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                true
+            });
+            second.join().expect("no panic");
+        });
+        assert!(taints.check(at(0), 8).is_ok());
+    }
+
+    #[test]
+    fn no_bytes_are_not_tainted() {
+        let taints = Taints::default();
+        taints.add(at(0), 8, Ticket { stream: StreamId::next(), number: 1 }, &Error::Closed { what: "stream" });
+        assert!(taints.check(at(4), 0).is_ok() && taints.check(at(0), 0).is_ok() && taints.check(at(4), 1).is_err());
     }
 
     #[test]

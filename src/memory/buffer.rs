@@ -121,10 +121,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     #[inline(never)]
     fn reuse(memory: &M, place: Option<Address>, bytes: u64, ready: Option<Ticket>) {
         let (Some(taints), Some(place)) = (memory.backend().taints(), place) else { return };
-        taints.remove(place, bytes);
-        if let Some(ready) = ready {
-            taints.reuse(place, bytes, ready, |ticket| memory.backend().is_complete(ticket));
-        }
+        taints.reuse(place, bytes, ready, |ticket| memory.backend().is_complete(ticket));
     }
 
     /// Reinterprets the bytes as elements of another type.

@@ -111,11 +111,7 @@ impl Operation {
     /// Pageable memory is not tracked; an unpublished word is unchanged.
     pub fn taint(&self, inner: &Inner, failed: Ticket, error: &Error) {
         let (taints, is_complete) = (inner.ranges.taints(), |ticket| inner.is_complete(ticket));
-        let add = |place, bytes| {
-            if !taints.is_of_previous_owner(place, bytes, failed, is_complete) {
-                taints.add(place, bytes, failed, error);
-            }
-        };
+        let add = |place, bytes| taints.add_executed(place, bytes, failed, error, is_complete);
         match self {
             Self::Copy(copy, _, [false, _]) => add(copy.to, copy.bytes),
             Self::Fill(fill, false) => add(fill.to, fill.bytes()),
