@@ -34,24 +34,29 @@ impl<M: Memory> Central<M> {
 
     /// Entries with complete uses go to the heap, others to the pending frees. Each has the time of its last use.
     pub fn free(&self, entries: impl IntoIterator<Item = (Entry, u64)>) {
+        self.free_then(entries, || {});
+    }
+
+    /// As [`free`](Self::free), and counts the transfer.
+    pub(super) fn free_counted(&self, entries: Vec<(Entry, u64)>) {
+        if !entries.is_empty() {
+            self.free_then(entries, || self.note_transfer());
+        }
+    }
+
+    /// Calls `moved` with the lock, after the entries have moved: the clock, which is read later, may panic.
+    fn free_then(&self, entries: impl IntoIterator<Item = (Entry, u64)>, moved: impl FnOnce()) {
         let backend = self.memory.backend();
         let (open, complete): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|(entry, _)| entry.used.is_some_and(|ticket| !backend.is_complete(ticket)));
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open.into_iter().map(|(entry, _)| (Uses::from(entry.used), entry)));
-            state.free_all(complete.iter().map(|(entry, since)| (entry, *since)))
+            let emptied = state.free_all(complete.iter().map(|(entry, since)| (entry, *since)));
+            moved();
+            emptied
         };
         self.date(&emptied);
-    }
-
-    /// As [`free`](Self::free), and counts the transfer.
-    pub(super) fn free_counted(&self, entries: Vec<(Entry, u64)>) {
-        if entries.is_empty() {
-            return;
-        }
-        self.free(entries);
-        self.note_transfer();
     }
 
     /// Frees an entry that `uses` use. Blocks of an extent have no cache that dates them.

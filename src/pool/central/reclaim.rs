@@ -5,9 +5,10 @@
 //! A request that fails must be sure that no memory could have served it. Memory can be on its way: a thread that spills its cache holds blocks on its
 //! stack, and an upstream allocation holds reserved bytes. Two counters make this visible:
 //!
-//! - [`State::in_transit`](super::State): threads that hold such memory now. A thread counts itself, with the guard [`InTransit`], before others can find
-//!   the memory gone: before it takes it, or, in a spill, while it still has its cache's lock. It leaves after the memory is in its new place. Until its
-//!   patience ends, a waiting request does not end while this is above 0.
+//! - [`State::in_transit`](super::State): guards of threads that hold such memory now. A thread counts itself, with the guard [`InTransit`], before others
+//!   can find the memory gone: before it takes it, or, in a spill, while it still has its cache's lock. It leaves after the memory is in its new place. Until
+//!   its patience ends, a waiting request does not end while this is above 0. A thread may hold several guards; a request inside this pool's own upstream
+//!   allocation finds the guard of that allocation, and so fails only after its patience.
 //! - `progress`: transfers that have ended. A thread counts a transfer before its guard's drop. A waiting request reads the count before it searches;
 //!   after a failed search it reads `in_transit` and then the count again. If the first is 0 and the second unchanged, it has missed nothing. Swapped
 //!   reads would miss a transfer that ends between them.
@@ -24,7 +25,8 @@
 //! requests would wake each other for as long as they wait. Nor do ordinary frees count as transfers, for which the warm path would pay. A request that has
 //! waited, or that a return followed, finds the memory of both by looking without news: after a millisecond, at each doubling of that time, when nothing is
 //! left to wait for, and once after its patience. If something returns during the look with nothing left to wait for, the next one is at the next doubling. So
-//! it fails only after a search from which no other thread has hidden memory, or after a search that began after its patience.
+//! it fails only after a search from which no other thread has hidden memory, or after a search that began after its patience. A request whose patience is over
+//! at its first check, such as one of 0, does not wait for memory in transit.
 //!
 //! Frees to the upstream memory that are no returns count as transfers.
 //!
@@ -156,12 +158,15 @@ impl<M: Memory> Central<M> {
     /// deferred; calls `look`, or after returns `again`, now and then; returns their result. `None` if nothing
     /// is left to wait for, after the patience, or, while other threads' allocations are awaited, after the growth patience. `seen` is
     /// [the count](Self::progress_by_others) before the last search. Also watches the pool `other`.
+    ///
+    /// `again` frees the slabs that can be freed: while there are some, it is called without a pause, until the patience ends.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: Progress, again: Search<'_, T>, look: Search<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         // Whether memory may have come without news since the last search began, and whether that was a look with nothing left to wait for.
         let (mut is_stale, mut was_last, mut next_look) = (false, false, LOOK);
         // After the patience, one look with nothing left to wait for ends the request.
         let mut has_looked_late = false;
+        // At first as if handles had been deferred: a kernel that ended between the failed search and the first check leaves no other news.
         let (mut last_growths, mut were_deferred) = ([None; 2], [self, other.unwrap_or(self)].map(|pool| pool.granularity.is_some()));
         loop {
             let elapsed = begun.elapsed();
@@ -376,10 +381,14 @@ impl<M: Memory> Central<M> {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicBool;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::backend::host::HostBackend;
-    use crate::memory::Device;
+    use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
+    use crate::pool::heap::Zone;
 
     /// Looks without success, while another thread's memory returns. The times of the looks.
     fn looks(patience: Duration, mut returns: impl FnMut() -> bool) -> Vec<Duration> {
@@ -410,6 +419,24 @@ mod tests {
         assert_eq!(looks(Duration::from_secs(600), || left.next().expect("no further look")).len(), 3);
         assert_eq!(looks(Duration::from_secs(600), || false).len(), 0);
         assert_eq!(looks(Duration::ZERO, || true).len(), 1, "patience does not spare the first look");
+    }
+
+    #[test]
+    fn a_transfer_counts_although_the_clock_panics() {
+        let (backend, is_broken) =
+            (HostBackend::builder().device_memory(1 << 20).build().expect("a backend"), Arc::new(AtomicBool::new(false)));
+        let panics = Arc::clone(&is_broken);
+        let clock = move || if panics.load(Relaxed) { panic!("a clock that a test asked for") } else { 0 };
+        let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).clock(clock).build().expect("a pool");
+        drop(Buffer::<u8, _>::new(pool.clone(), 5000).expect("room"));
+        let central = &*pool.shared;
+        central.flush_caches();
+        let entry = central.take(5000, 1, Zone::Small).or_else(|| central.take(5000, 1, Zone::Large)).expect("a free slab");
+        let before = central.progress.read().transfers;
+        is_broken.store(true, Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| central.free_counted(std::vec![(entry, UNDATED)]))).is_err());
+        assert_eq!(central.progress.read().transfers - before, 1);
+        is_broken.store(false, Relaxed);
     }
 
     #[test]
