@@ -80,7 +80,8 @@ pub struct Launch {
     pub controls: u64,
     /// Launch generation.
     pub epoch: u32,
-    /// Nanoseconds after which the kernel leaves, without a message, with messages but no free slot for their answers, and without a command.
+    /// Nanoseconds after which the kernel leaves, without a message, with messages but no free slot for their answers, and without a command. Before it is
+    /// active, and while it is paused, it takes no messages: only a command restarts the time then, even a refused one.
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
@@ -402,6 +403,8 @@ impl Times {
     }
 }
 
+/// Equal on all lanes are `rings`, `rounds` and `refused`, and in `run` `mode_of_all`, `count` and `idle_times`. The other changing values are each lane's own:
+/// only lane 0's count, and none of them may decide whether a lane takes part in an exchange.
 struct Kernel<'a, 'l, M: Machine, L, H, R> {
     control: DeviceSide<'a, M::Word>,
     recorder: Recorder<'a, M::Word>,
@@ -453,7 +456,8 @@ where
                         self.account(now);
                     }
                     if looks {
-                        // In flight with the poll of the rings, compared a round later.
+                        // In flight with the poll of the rings, compared a round later. In between, the kernel answers and publishes one whole round, even if
+                        // this glance saw another epoch or command.
                         glance = self.control.glance();
                     } else if phase == 1 && self.control.is_news(glance, self.last_command) {
                         if let Some(told) = self.look() {
@@ -485,6 +489,7 @@ where
                 if H::ACCOUNTS && self.leader && count > 0 {
                     self.control.take(self.rings.in_flight(count));
                 }
+                // If a lane panics, or `publish` fails, nothing of this round is published or released: the next launch takes its messages again.
                 // SAFETY: just taken.
                 let (refused, mut sent) = unsafe { self.rings.answer(self.lanes, count, own, handler) };
                 // SAFETY: `count` was just taken and is not yet published; every lane runs this line once.
@@ -574,7 +579,8 @@ where
         }
     }
 
-    /// Lane 0 only: returns a changed mode.
+    /// Lane 0 only: returns a changed mode. Between two rounds: this group has no batch, and `permit` waits for the others. So once the host sees `Paused`, no
+    /// message is being answered.
     #[inline(always)]
     fn look(&mut self) -> Option<u32> {
         if !self.control.is_current() {

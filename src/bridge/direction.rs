@@ -15,6 +15,8 @@
 //! INVARIANT: towards the device, `own` and `seen` are at most `next`; `next` is at most `own` + capacity, `seen` + capacity, and the sender's tail. `seen` may
 //! be ahead of `own`: the kernel can pop messages before the bridge finds their copies complete. Towards the host, `own` <= `next` <= `seen` <= `own` +
 //! capacity, and the kernel's ring is released up to `next` at most. (Indices are free-running: <= means "at most capacity behind".)
+//! Unless `in_doubt`, the flights follow each other without a gap, the first from `own`, the last to `next`; without flights `own` is `next`. With `in_doubt`,
+//! `next` may be beyond the last flight, by the span of the failed `send`.
 //! A value of the kernel that breaks this is refused as corrupt and not stored: every copy stays within the rings.
 //!
 //! # A flush
@@ -28,6 +30,8 @@
 //!    flush.
 //! 5. The copies begin, and the store of the index, which towards the host waits for step 2 if the copies are queued. Blocking ones have arrived; queued ones
 //!    become a [`Flight`], for a later step 2.
+//!
+//! A flush that fails may have passed messages on in step 2: their slots are released or published, and they are counted, but the error hides their number.
 //!
 //! # Failures
 //!
@@ -154,7 +158,8 @@ pub(super) struct Transfer<E: HostEnd> {
     pub rings: Rings,
     next: u64,
     seen: u64,
-    /// Towards the host, with queued copies: the device ring's head, as far as it is known to be stored.
+    /// Towards the host, with queued copies: the device ring's head, as far as it is known to be stored. At most the value of `releasing`, which is at most
+    /// `own`. A failed store or query leaves it behind the stored head, which is stored again.
     released: u64,
     /// The queued store of that head, and its value.
     releasing: Option<(Ticket, u64)>,
@@ -404,6 +409,10 @@ impl<E: HostEnd> Transfer<E> {
     }
 
     /// Finds out what has arrived after a failed call, and goes on from there.
+    ///
+    /// After an error, `in_doubt` and `flights` stay, whose indices tell which words are valid, and the next flush tries again. If a faulty kernel has
+    /// overwritten the word, each flush fails. Without an answer of the driver in `settle`, a store in flight may be executed after the read: the kernel then
+    /// gets ahead of `next`, and its index is refused as corrupt until `next` is there again.
     fn resync(&mut self) -> Result<()> {
         // A copy in flight must not write slots that are passed on below.
         self.rings.transport.settle();

@@ -12,8 +12,9 @@
 //! | `locked = 0` at the end | |
 //!
 //! Both never have the lock at once: if the owner loads `revoked == 0`, its store of `locked` comes first in the order of the barriers, so the revoker
-//! loads 1 and waits. The owner is cheap because the revoker's system call interrupts each running thread of the process, and so orders the owner's
-//! store before its load wherever it is between the two. The revoker pays microseconds, at flushes and reads of statistics.
+//! loads 1 and waits, or loads the 0 of the unlock after it and sees the owner's accesses. The owner is cheap because the revoker's system call interrupts each
+//! running thread of the process, and so orders the owner's store before its load wherever it is between the two. The revoker pays microseconds, at flushes, at
+//! reads of statistics, and at the drop of the pool's first handle.
 //!
 //! If the system lacks such a call, the owner executes a full fence; both sides agree on that, see `barrier.rs`. If the call fails later,
 //! [`revoke`](BiasedLock::revoke) restores the bias and returns false: the cache stays out of reach.
@@ -37,7 +38,8 @@ impl<W: Word> BiasedLock<W> {
         Self { locked: W::new(0), revoked: W::new(0) }
     }
 
-    /// Owner only. Fails while the bias is revoked.
+    /// Owner only. Fails while the bias is revoked. An owner that has the lock already is not seen: a nested call returns true, and its
+    /// [`unlock`](Self::unlock) ends both.
     #[inline(always)]
     pub fn try_lock<B: Barrier>(&self) -> bool {
         self.locked.store(1);
@@ -57,7 +59,8 @@ impl<W: Word> BiasedLock<W> {
         self.locked.store_release(0);
     }
 
-    /// One thread at a time. False if the system's barrier fails; where the system has none, full fences on both sides suffice.
+    /// One thread at a time. False if the system's barrier fails; where the system has none, full fences on both sides suffice. After false the bias is as
+    /// before; an owner whose try failed meanwhile waits until the caller releases its mutex.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
         let has_run = B::seldom();
@@ -67,7 +70,8 @@ impl<W: Word> BiasedLock<W> {
         has_run
     }
 
-    /// Returns whether the revoker has the lock.
+    /// Returns whether the revoker has the lock. Once true, it has the lock until it restores the bias; a later call may still return false, because an owner
+    /// that tries in vain sets `locked` to 1 and back to 0.
     pub fn is_unlocked(&self) -> bool {
         // SYNC POINT: lock released. Pairs with unlock.
         self.locked.load_acquire() == 0

@@ -1,7 +1,7 @@
 //! [`Cache`]: a thread's free blocks of one pool, and its share of the pool's handle count.
 //!
-//! The owner's thread allocates and frees through its [`Bin`]s, one per size class, under a [`BiasedLock`] that costs it no atomic operation. Any other
-//! thread reaches them through [`Cache::ask`], which revokes the bias for its duration: to flush the cache, or to read its counts.
+//! The owner's thread allocates and frees through its [`Bin`]s, one per size class, under a [`BiasedLock`], which costs it no atomic read-modify-write. Any
+//! other thread reaches them through [`Cache::ask`], which revokes the bias for its duration: to flush the cache, to read its counts, or to close its share.
 //!
 //! A cached block is taken in the heap, and has no other owner. It may have one open use, `used`: work on that stream may still access it, so another
 //! stream must not get it before the use completes. Blocks with uses of several streams are never cached.
@@ -142,12 +142,14 @@ impl Bin {
         core::mem::take(&mut self.entries).into_iter().map(move |entry| (entry, since))
     }
 
-    /// Returns whether the next free reads the clock.
+    /// Returns whether the next free reads the clock. Without a capacity it does, even if frees are planned: a flush came between
+    /// [`start_dating`](Self::start_dating) and [`date`](Self::date), which then planned them for an empty bin.
     pub const fn is_due(&self) -> bool {
         self.left <= 0 || self.entries.capacity() == 0
     }
 
-    /// Permits a free that is due; returns the time before it. Until [`date`](Self::date), the time of the entries is unknown.
+    /// Permits a free that is due; returns the time before it. Until [`date`](Self::date), the time of the entries is unknown. If the clock panics, it stays
+    /// so, and the next free reads the clock again.
     pub const fn start_dating(&mut self) -> u64 {
         self.plan(1);
         core::mem::replace(&mut self.since, UNDATED)
@@ -180,7 +182,8 @@ impl Bin {
         Some(self.entries.swap_remove(index))
     }
 
-    /// Frees a block of `bytes` requested bytes. Fails without room, or if this free must read the clock.
+    /// Frees a block of `bytes` requested bytes. Fails without room, or if this free must read the clock. The slow path relies on a success once it has made
+    /// room and, for a free that was due, called [`start_dating`](Self::start_dating): it would lose a block that is refused then.
     #[inline(always)]
     pub fn push(&mut self, entry: Entry, bytes: u64) -> bool {
         if self.entries.len() >= self.entries.capacity() {
@@ -309,7 +312,8 @@ impl Cache {
     }
 
     /// On any thread that is not inside [`own`](Self::own) of this cache, where it would wait for itself. `None` if the bias cannot be
-    /// revoked: nothing has changed then, and `f` was not called.
+    /// revoked: nothing has changed then, and `f` was not called. The caller holds no lock that a closure of [`own`](Self::own) takes, which are a central
+    /// list's and that of the pool's state: the owner would wait for it with the cache's lock.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {

@@ -4,12 +4,15 @@
 //! 2. The first handle adds a large constant to the common word. Its drop closes every share, adds their counts and subtracts the constant. A
 //!    thread whose share is closed counts in the common word.
 //! 3. So the common word reaches 0 once, with no handle left. The thread that makes it 0 drops the pool. If a share cannot be closed, because the system call
-//!    that grants access to another thread's cache fails, or in a forked process, the pool leaks.
+//!    that grants access to another thread's cache fails, or in a forked process, the pool leaks. Shares that were closed before stay closed then, and their
+//!    counts are lost. All other handles stay valid, since `FIRST` never leaves the word.
 //!
 //! Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per thread, not per object.
 
 use ringmem_layouts::RmwWord;
 
+// INVARIANT: while the first handle lives, the word minus `FIRST` plus the counts of all shares is the number of the other handles, modulo 2^64. During that
+// handle's drop, counts of closed shares are on its thread's stack. Afterwards all shares are closed, and the word is that number.
 pub(super) struct Handles<W>(W);
 
 /// More than the handles that can move between threads, each of which can subtract 1 here.
@@ -25,7 +28,8 @@ impl<W: RmwWord> Handles<W> {
     }
 
     pub fn leave(&self) -> bool {
-        // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the last drop returns true.
+        // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the last drop returns true. A drop that a share counted
+        // happens before that share's close, by the cache's lock, and so before the `add` or `first_leaves` after it.
         self.0.fetch_add(1_u64.wrapping_neg()) == 1
     }
 
@@ -40,6 +44,7 @@ impl<W: RmwWord> Handles<W> {
 pub(super) struct Share {
     /// Wraps: other threads drop handles that this thread cloned.
     count: u64,
+    /// Once false, it stays so, and `count` is 0: a thread that ends and the first handle's drop may both close the share. Later caches begin closed.
     is_open: bool,
 }
 
@@ -57,7 +62,8 @@ impl Share {
         self.is_open
     }
 
-    /// Returns the count, for the caller to add to the common word.
+    /// Returns the count, for the caller to add to the common word. Except in the first handle's drop, it adds the count before another thread can find the
+    /// share closed: otherwise that drop could miss a live handle.
     pub fn close(&mut self) -> u64 {
         self.is_open = false;
         core::mem::take(&mut self.count)

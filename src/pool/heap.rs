@@ -34,8 +34,8 @@
 //! | addresses of a claim, or memory taken out | `Absent` | the claim, or the caller | when the claim ends, or the memory is put back or abandoned |
 //! | between the zones | `Absent` | nothing | never |
 //!
-//! Part numbers are indices into one table and are reused; `has_numbers` checks that a split can get its numbers before anything changes, so a take
-//! that fails changes nothing.
+//! Part numbers are indices into one table and are reused; `has_numbers` checks that the numbers suffice before anything changes. So a `take`, `take_at`,
+//! `claim`, `take_out`, `add` or `add_range` that fails changes nothing.
 //!
 //! The heap has no lock: it is accessed under that of the pool's state.
 //!
@@ -182,7 +182,11 @@ pub(super) struct Freed {
     pub size: u64,
 }
 
-/// Addresses that get memory, with the free parts on both sides, out of others' reach meanwhile.
+/// Addresses that get memory, with the free parts on both sides, out of others' reach meanwhile. Until [`fill`](Heap::fill) no other call changes these
+/// parts, which are in no list and not in `absent`. Parts beyond them may change, also a free one behind the addresses that is not claimed.
+///
+/// Only `fill` ends it: dropped, it loses its addresses, its free sides and its spare number for ever. Likewise a part that was
+/// [taken out](Heap::take_out) must be put back or abandoned.
 #[derive(Debug)]
 pub(super) struct Claim {
     before: Option<PartId>,
@@ -386,7 +390,8 @@ impl Heap {
         rest
     }
 
-    /// Frees a part, last used at `since`, and joins it with its free neighbours.
+    /// Frees a part, last used at `since`, and joins it with its free neighbours. The caller owns the part, which is `Taken` and not in the queue. This is not
+    /// checked: a second free lists the part twice, or frees the next owner of its number.
     pub fn coalesce(&mut self, part: PartId, since: u64) -> Freed {
         let Part { slab, offset, size, .. } = self.parts[part.index()];
         let mut whole = part;
@@ -474,7 +479,7 @@ impl Heap {
             self.absent.insert(offset + size, rest);
         }
         let Part { before, after, .. } = self.parts[part.index()];
-        // Memory behind the addresses is needed only if there are too few of them.
+        // Memory behind the addresses is needed only if there are too few of them; it is claimed also if they suffice exactly.
         let sides = [before, after.filter(|_| least == absent)];
         let [before, after] = sides.map(|side| side.filter(|side| self.parts[side.index()].is_free()));
         for side in [before, after].into_iter().flatten() {
@@ -499,7 +504,8 @@ impl Heap {
         }
     }
 
-    /// Ends a claim: the first `bytes` have memory and are free, with the parts around; the rest is absent again.
+    /// Ends a claim: the first `bytes` have memory and are free, with the parts around; the rest is absent again. This is no use: the extent has the times of a
+    /// range's memory, so here and in [`put_back`](Self::put_back) the time is 0.
     pub fn fill(&mut self, claim: Claim, bytes: u64) {
         let Claim { before, part, after, spare, zone, size, .. } = claim;
         self.release_number(spare);

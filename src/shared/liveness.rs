@@ -30,15 +30,18 @@
 //!    popped without releasing their slots are still in the ring, and if it died asleep, the wait word still counts it.
 //! 2. No sleeper is woken. The producer's own `push` and `push_slice` succeed until the ring is full. `send` of a waiting end asks
 //!    [`Ownership::is_disconnected`] first, and in each turn of a wait; it makes the system call in some of these. A sleeper wakes every 100 ms, and asks the
-//!    system at the fourth time at the latest. From the call on that notices the death they fail with `Disconnected`.
+//!    system at the fourth time at the latest. From the call on that notices the death, `send` fails with `Disconnected`; `push` and `push_slice` never do.
 //! 3. A successor takes the lock and clears the count of sleepers ([`Ownership::new`]), attaches at the published head, and so pops the unreleased messages
 //!    again. It stores `OPEN` with the next generation (`announce`, in the rings of `ringmem-layouts`) and wakes the producer, which is connected again: a
-//!    death is remembered with its owner word.
+//!    death is remembered with its owner word. Until it has stored `OPEN`, an observer that remembers the death stays disconnected, although `peer_state`
+//!    returns `Alive` once the successor has the lock.
 //!
 //! A successor that fails between its lock and `OPEN`, because the ring is corrupt, releases the lock, wakes the peer, and leaves the predecessor's owner word:
 //! the end is in the same state as before, of the same generation, and its count of sleepers stays cleared.
 //!
-//! If a producer dies, its unpublished messages are lost, and the consumer's waits fail only after the published ones have been popped.
+//! If a producer dies, its unpublished messages are lost, and the consumer's waits fail only after the published ones have been popped. The owner word orders a
+//! leave, since `CLOSED` is stored with release, but not a death: the messages of a dead producer come by the tail, which the last attempt loads after the
+//! system has said that the lock is free.
 
 use std::cell::Cell;
 use std::format;
@@ -223,6 +226,7 @@ pub(super) struct Ownership {
 }
 
 impl Ownership {
+    /// Fails only before the lock is taken: the ring is unchanged then.
     pub fn new(file: BorrowedFd<'_>, place: &RingMemory, side: Side) -> crate::Result<Self> {
         let lock = EndLock::take(file, side)?;
         let ownership = Self {
@@ -244,7 +248,8 @@ impl Ownership {
         Ok(ownership)
     }
 
-    /// Releases the lock before the drop, so that a waiter that is woken next finds the end free.
+    /// Releases the lock before the drop, so that a waiter that is woken next finds the end free. The drop unlocks again, which does not touch a successor's
+    /// lock: it is of another description.
     pub fn release(&self) {
         self.lock.release();
     }
@@ -270,6 +275,7 @@ impl Ownership {
         Some(self.peer_generation()).filter(|generation| *generation != self.departed_generation.get())
     }
 
+    /// False before the first owner: an end without a peer waits for it.
     pub fn is_disconnected(&self) -> bool {
         let departed = self.departed();
         if let Some(word) = departed {

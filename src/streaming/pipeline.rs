@@ -12,8 +12,8 @@
 //!
 //! Work comes in two forms. *Queued* work is an operation on a stream: upload, work and download are queued at once, ordered by events, so a chunk goes from
 //! `Uploading` to `Leaving` in one step, and its buffer and slot may be in use by any of the three. The host reads ahead while it has buffers, then waits for
-//! the oldest chunk; nothing is polled. *Requested* work goes to a persistent kernel by messages: the host polls uploads, answers and downloads, with a
-//! back-off.
+//! the oldest chunk, without a limit, since `patience` is for requested work; nothing is polled. *Requested* work goes to a persistent kernel by messages: the
+//! host polls uploads, answers and downloads, with a back-off.
 //!
 //! INVARIANT: `flights` is in order of `chunk.index`. Requests are made, answers taken and chunks written to the sink in that order, so from front to back
 //! the states never grow: the front chunk has the latest state, the back chunk the earliest. `advance` stops at the first chunk that cannot go on. `done` is
@@ -38,12 +38,13 @@ use crate::stream::Pending;
 use crate::{Error, Rejected};
 
 impl Streamer {
-    /// Runs a job to its last chunk; can be repeated, even after an error, unless a persistent kernel may still use the chunks: then it fails with
-    /// [`Busy`](Error::Busy).
+    /// Runs a job to its last chunk; can be repeated, even after an error. While a persistent kernel may still use chunks, a run with that kernel fails with
+    /// [`Busy`](Error::Busy), and so does every run without a slot left; other stages run with the slots that are left.
     ///
     /// # Errors
     ///
-    /// The cause, and how much is done; all operations that the job and its stage have queued are complete, unless the driver does not answer.
+    /// The cause, and how much is done. The operations on the streamer's streams, and those that the stage has returned, are complete, unless the driver does
+    /// not answer.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -164,7 +165,8 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Also errors that no stage returned.
+        // Also errors that no stage returned. `done` is the end of the range by now, although the results of any chunk may be wrong: a run from there repairs
+        // nothing.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -455,6 +457,7 @@ impl Drop for Run<'_, '_> {
             }
             if let Some(mut slot) = flight.slot {
                 let _ = slot.settle();
+                // An answer that has arrived but was not taken does not count: its slot is lost too.
                 let is_lost = matches!(&self.work, Work::Requested(kernel) if kernel.may_have(&flight.chunk));
                 let to = if is_lost { &mut streamer.lost } else { &mut streamer.free };
                 to.push(slot);

@@ -12,8 +12,9 @@
 //! | within a device, between devices | by the driver, on an internal stream | by the driver |
 //!
 //! A blocking copy of an aligned word goes through the pinned word of the internal stream: this thread then accesses the host's memory with one atomic load
-//! or store, and others may access the word meanwhile. Without host functions in the driver, a pageable source is read at the call, a queued copy to
-//! pageable memory blocks, and a queued copy between pageable and other host memory is refused.
+//! or store, and others may access the word meanwhile. Without host functions in the driver, a queued copy from pageable memory to a
+//! device reads its source at the call, and one from a device to pageable memory, or between pinned memories, blocks. A copy between host memories of which
+//! one is pageable is refused, and so is a queued word that only the host may store, in pageable or host-accessible managed memory.
 //!
 //! # Staged copies
 //!
@@ -28,7 +29,8 @@
 //!    deadlock.
 //! 3. Without an idle stager, both steps run on the caller's stream, and need no events.
 //! 4. If a call fails after others of the copy, the caller's stream may not wait for the stager's, and the operation completes while host functions are still
-//!    queued. So the queue stops the operation's host functions before it completes (`Functions` in `queue.rs`): they then access no memory of the caller.
+//!    queued. So the queue stops the operation's host functions before it completes (`Functions` in `queue.rs`): they then access neither the caller's memory
+//!    nor the staging, which the next copy may use at once.
 //!
 //! # Published words
 //!
@@ -42,7 +44,11 @@
 //! A blocking copy that fails leaves its target partly written, and tainted only if it was so before: the caller has the error. A word whose own store failed
 //! may be stored or not, which the caller must find out (`resync` in `src/bridge/direction.rs`). In both cases the call has waited for the driver, unless the
 //! driver does not answer. A queued copy that failed at a later call has a number that fails, and its target is tainted unless it is pageable (`write_queued`).
-//! One that failed at its first call leaves everything as it was, and so does a queued publication that was refused, but for its number, which fails.
+//! One that failed at its first call leaves everything as it was, and so does a queued publication that was refused, but for its number, which fails: later
+//! publications whose `since` is at most that number are refused too.
+//!
+//! If `copy_and_publish_now` fails after its first call, its copies may be executed. In one batch (`in_order`) none of them is counted or made valid;
+//! otherwise each copy before the failed call is.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -234,6 +240,8 @@ impl Inner {
         let taints = self.ranges.taints();
         let number = queue.push(Length::Bytes(bytes), Some(done), |op| {
             let made = make(op);
+            // Under the queue's lock, before the number is known: a waiter that sees the number complete sees the taint, and two writes of one stream change
+            // the table in the order of the stream.
             match (&made, op.failed()) {
                 (Ok(()), _) => taints.remove(to, bytes),
                 (Err(error), Some(number)) if !found.in_no_range => taints.add(to, bytes, Ticket { stream: on, number }, error),

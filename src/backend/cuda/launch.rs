@@ -19,7 +19,8 @@
 //!
 //! [`Inner::require_slow_launches`] increments the counter, then takes and releases each queue's lock: a fast launch that still read 0 is queued by then, and
 //! later ones are slow. [`Inner::block_launches`] also holds `Launching::lock` for writing: until the guard is dropped, no thread queues a kernel. A reason
-//! ends when it is dropped; that of a persistent kernel lasts until [`Inner::find_place`] finds the kernel complete.
+//! ends when it is dropped; that of a persistent kernel lasts until [`Inner::find_place`] finds the kernel complete. Only a slow launch on the kernel's own
+//! device looks for that: after the kernel's end, launches on all devices stay slow until then.
 //!
 //! # Order of a launch
 //!
@@ -36,7 +37,8 @@
 //! | over elements ([`Elements`]) | several warps | as many as run at once on an idle device, at most one thread an element | one must fit: a block starts when another ends. Without a size from the caller, the threads of a block are halved until one fits |
 //!
 //! Each thread of a launch over elements steps by the number of threads, so that any shape processes each element once. With the default shape, the threads of
-//! a block are halved until there are as many blocks as multiprocessors, or until a block has 64 threads. `find_place` decides next to persistent kernels.
+//! a block are halved until there are as many blocks as multiprocessors, or until they are 64 or no multiple of 64 (768 end at 96). `find_place` decides next
+//! to persistent kernels, with the same limit.
 
 use core::cell::Cell;
 use core::cmp::Reverse;
@@ -253,6 +255,8 @@ impl Inner {
                     (occupancy, reason) = (Some(others), Some(self.require_slow_launches()));
                 }
                 launching = Some(self.launching.slow());
+                // `others`, unless kept, is unlocked after the queue is locked. The next persistent launch that gets it waits for this queue in
+                // `require_slow_launches`: it is queued after this kernel, for which the local memory was checked.
                 queue.state()
             }
         };
@@ -373,6 +377,8 @@ impl LoadedImage {
             return Ok(on_device);
         }
         let _bound = device.bind()?;
+        // All launches of the backend wait meanwhile, on every device: a compilation may take seconds. After a failure nothing is loaded here, and the next
+        // use compiles again.
         let _no_launches = backend.block_launches();
         if backend.has_kernels() {
             return Err(Error::Busy { what: "a kernel is running, and loading a module may wait for it: load modules first" });
@@ -546,6 +552,7 @@ impl Inner {
     fn require_slow_launches(&self) -> Reason<'_> {
         self.launching.slow_reasons.fetch_add(1, Relaxed);
         // SYNC POINT: slow launches. Pairs with the lock of `Launching::try_fast`: a launch that takes a queue's lock later sees the increment.
+        // A queue that is listed later was inserted after the increment, under the same lock; one that was removed is closed, and refuses.
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }

@@ -25,7 +25,11 @@
 //! | `last_launch`, `last_unbounded` | the last kernel; the last kernel or wait for another stream | at most `last` |
 //!
 //! `complete`, `last_launch` and `last_unbounded` are written under the lock of `state` and read without it. A reader that sees a number in `complete` sees
-//! everything that the operations have written: its acquire pairs with the release in `complete_up_to`, which follows the driver's answer.
+//! everything that the operations have written, unless the context is broken: its acquire pairs with the release in `complete_up_to`, which follows the
+//! driver's answer.
+//!
+//! The lock of `state` is held during all calls of a push and of a query, and while a running host function is stopped, but not during `Event::wait`. If the
+//! driver blocks in such a call, all queries, waits, the close and each `Inner::require_slow_launches` wait for it. Host functions take no lock of the queue.
 //!
 //! # Shared streams
 //!
@@ -36,6 +40,9 @@
 //!
 //! Such an event is incomplete for a moment even on an idle stream, so a query asks the whole stream first: if that is idle, all numbers are complete. The
 //! close and [`synchronize`](Queue::synchronize) wait for a new position, because the last number may miss operations of others.
+//!
+//! Kernels of others count nowhere: `last_launch` and `last_unbounded` are numbers of this queue. So a wait for a shared stream counts as unbounded only while
+//! a kernel of this backend, or such a wait, is incomplete there. Else no event precedes it, and a wait for an earlier operation may last as long.
 //!
 //! # Waiting
 //!
@@ -48,7 +55,11 @@
 //! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A
 //! final error (`is_final`) means that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped,
 //! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: whether the operations have happened is
-//! unknown.
+//! unknown, and so is, of a number above `broken`, whether they have written anything. While the process ends, a final error comes without a call, from
+//! `process.rs`: all numbers become complete although the device may still execute.
+//!
+//! A failed record or poll in a push or the close is ignored: the operations stay without an event, and the next push or query tries again. After the close
+//! the stream still exists then, since `finish` comes after the last number.
 
 use core::ffi::c_void;
 use core::mem::{self, ManuallyDrop};
@@ -423,6 +434,9 @@ impl Queue {
     }
 
     /// Waits for the queued operations, unless one may last; returns true if it was open.
+    ///
+    /// Once `last` is complete, another thread may `finish` the queue, and its stream may be another queue's. The rest of this call makes no call on the
+    /// stream then: a complete number is covered.
     pub fn close(&self) -> bool {
         let is_shared = self.is_shared.load(Relaxed);
         let last = {

@@ -7,15 +7,15 @@
 //!    seen unchanged after the last host write that the lane's acquires cover. A system-scope load that sees the change does not
 //!    order it.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a release of system scope, or earlier: until a later
-//!    step stores to the same granule, until an update, or any access of system scope, stores to it, until the table of hidden bytes is full, or until the
-//!    block ends. Stores of system scope become visible in any order, and take along other bytes of the granule that the same step has stored; updates are
-//!    visible at once. A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with less, is reported
-//!    at once.
+//!    step stores to the same granule, until an update, or a store of system scope that is not delayed, stores to it, until the table of hidden bytes is full,
+//!    or until the block ends. Stores of system scope become visible in any order, and take along other bytes of the granule that the same step has stored;
+//!    updates are visible at once. A host that is notified too early finds old bytes. A word that a block accesses at system scope, and later stores with
+//!    less, is reported at once.
 //!
 //! # Happens-before
 //!
 //! Each lane has a [`View`] with a vector clock: how many steps of every lane, and which machine time of the host, precede its next access. A step ends at
-//! each release. Order passes from one lane to another in three parts, as in the PTX model:
+//! each release, and at each barrier (`Block::join`). Order passes from one lane to another in three parts, as in the PTX model:
 //!
 //! 1. A *release* (a fence, or a releasing store) saves the lane's clock in the view: in `fences` for all later stores, in `releases` for stores to one word.
 //! 2. A later strong *store* to a word takes these clocks along, in `released` under the word's address, with the value that it stored.
@@ -94,7 +94,8 @@ impl Record {
     }
 }
 
-/// Eight aligned bytes. Masks have a bit for each byte.
+/// Eight aligned bytes. Masks have a bit for each byte. `seen` is 0 outside `known`. `first`, `last` and `host` are of the bytes in `known` alone; `changed`
+/// and `before` may be of others, until a lane stores there or the host is seen to change bytes of the granule again.
 #[derive(Clone, Default)]
 struct Granule {
     /// The last value seen, of the bytes in `known`.
@@ -116,6 +117,7 @@ struct Granule {
 }
 
 /// Bytes that lanes have stored and the host cannot see yet.
+// INVARIANT: all are of one lane and one step, since `hide` shows others first. If `is_delayed`, the granule is in `Memory::delayed`.
 struct Hidden {
     bytes: u64,
     mask: u8,
@@ -144,7 +146,8 @@ impl Release {
     }
 }
 
-/// The clocks that the last strong store to a word carries. A reader of another value gets none.
+/// The clocks that the last strong store to a word carries. A reader of another value gets none. If the host stores the same value, a reader gets these clocks
+/// too: the machine does not see that store.
 struct Released {
     releases: Vec<Release>,
     value: u64,
@@ -430,6 +433,7 @@ impl Memory {
         }
     }
 
+    /// Fewer than 8 bytes are written one by one: the host may see a part of a store, even of a strong one of 4 bytes that was delayed.
     fn show_granule(&mut self, number: u64, now: u64) {
         let Some(hidden) = self.hidden.remove(&number) else { return };
         let Some(place) = pointer(number * 8) else { return };

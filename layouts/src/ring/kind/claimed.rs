@@ -5,7 +5,7 @@
 //! | word | the slot is |
 //! |---|---|
 //! | `lap(i) << 1` | free for the producer that claims `i`; with the tail past `i`, claimed and not yet published: from there on, consumers find the ring empty, and for ever if that producer died or forgot its grant; the others then find it full |
-//! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
+//! | `lap(i) << 1 \| 1` | full: for the consumer of `i`; in MPMC with the head past `i`, claimed and not yet released: a lap later, producers find the ring full, and for ever if that consumer died or forgot its claim |
 //! | `lap(i + capacity) << 1`, or later | past `i`: the message was taken, or the slot given up |
 
 use core::mem::offset_of;
@@ -212,7 +212,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     pub(in crate::ring) fn len(&self) -> usize {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
-        // Both indices may move meanwhile.
+        // Both indices may move meanwhile, and slots that were given up may put the tail more than a capacity ahead.
         let used = tail.wrapping_sub(head);
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) as usize }
     }
@@ -332,7 +332,8 @@ pub(in crate::ring) fn claim<W: RmwWord>(
             Look::Passed => {
                 let now = word.load();
                 if now == index {
-                    // A slot that was given up never gets a message.
+                    // A slot that was given up never gets a message. Nobody has claimed `index`: the acquire load of its later word would also have shown
+                    // that claim. At the tail only a corrupt ring is so, since there a later word follows a claim.
                     let next = after(index);
                     *hint = match word.compare_exchange(index, next) {
                         Ok(_) => next,
@@ -356,7 +357,8 @@ pub(in crate::ring) enum Look {
 
 pub struct Emptying {
     // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are taken, and their words still say full,
-    // except within `pop_slice`, which releases them first. A successor of a consumer that died there passes those as slots that were given up.
+    // except within `pop_slice`, which releases them first. A successor of a consumer that died there passes those as slots that were given up. Where it died
+    // before it released messages, a successor takes these again.
     released: u64,
 }
 
@@ -367,6 +369,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     #[inline(always)]
     fn indices_to_empty(_: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64) {
         let head = peer.consumer.head.load();
+        // Not the tail: it may be more than a capacity ahead, since a slot that was given up is free for the next lap before the head has passed it.
         (head, head)
     }
 
@@ -441,6 +444,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         consumer.tell();
     }
 
+    // `released` is always known: the rest of a forgotten batch is released with the next release, when the ring is found empty, or on drop.
     #[inline(always)]
     fn defer_release(_: &mut Consumer<'_, Self, T, M>) {}
 
@@ -472,7 +476,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         self.state.released = index.wrapping_add(1);
     }
 
-    /// For `len` and hints only.
+    /// For `len`, for hints, and for the next consumer, which begins there. Relaxed: producers learn of room from the slots' words.
     #[inline(always)]
     fn tell(&self) {
         self.port.peer.consumer.head.store(self.head);
