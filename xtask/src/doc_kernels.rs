@@ -1,4 +1,5 @@
-//! The kernels in code blocks of the documentation, compiled for a GPU: doctests compile the same blocks for the host only.
+//! The kernels in code blocks of the documentation, compiled for a GPU: doctests compile the same blocks for the host only. The libraries that the blocks use
+//! compile without warnings.
 //!
 //! 1. Every Rust code block of a Markdown file or a doc comment that contains device code is checked, unless it is marked `ignore` or `compile_fail`.
 //! 2. Each block is a package, since a crate has one `kernels!`, and all are one workspace.
@@ -78,8 +79,10 @@ pub fn run() -> Result<(), Failure> {
     command
         .current_dir(&workspace)
         .env("CARGO_TARGET_DIR", &target)
-        .env("RUSTFLAGS", "-C target-cpu=sm_70 -C target-feature=+ptx63 -Z crate-attr=feature(abi_ptx) -A warnings")
-        .args(["check", "--lib", "--workspace", "--quiet", "--keep-going", "-Z", "build-std=core", "--target", TARGET]);
+        .env("RUSTFLAGS", "-C target-cpu=sm_70 -Z crate-attr=feature(abi_ptx) -A unused-features")
+        // Of the libraries that the blocks use: a user's build prints the warnings of a dependency by path or git.
+        .env("CARGO_BUILD_WARNINGS", "deny")
+        .args(["check", "--lib", "--workspace", "--keep-going", "-Z", "build-std=core", "-Z", "warnings", "--target", TARGET]);
     ringmem_ptx_builder::output(command).map_err(|error| as_documentation(&error.to_string(), &packages))?;
     for package in &packages {
         println!("{}:{}", package.file, package.block.first);
@@ -198,7 +201,8 @@ impl Package {
         let dependency = |folder: &str| crate::root().join(folder).display().to_string();
         format!(
             "[package]\nname = {:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[lib]\npath = {:?}\n\n[dependencies]\n\
-             ringmem-kernels = {{ path = {:?}, default-features = false }}\nringmem-layouts = {{ path = {:?}, default-features = false }}\n",
+             ringmem-kernels = {{ path = {:?}, default-features = false }}\nringmem-layouts = {{ path = {:?}, default-features = false }}\n\n\
+             [lints.rust]\nwarnings = \"allow\"\n",
             self.name,
             self.file,
             dependency("kernels-rs"),
