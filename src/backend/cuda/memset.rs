@@ -81,10 +81,15 @@ impl Inner {
     }
 }
 
-/// The low `bytes` bytes of a pattern, below 16, repeated to 16: all ones divided by the ones of such an element have a 1 at the start of each.
+/// The low `bytes` bytes of a pattern, a power of two, repeated to 16.
 const fn repeated(pattern: u128, bytes: u8) -> u128 {
-    let element = (1 << (8 * bytes)) - 1;
-    (pattern & element) * (u128::MAX / element)
+    let mut bits = 8 * bytes as u32;
+    let mut whole = pattern & (u128::MAX >> (u128::BITS - bits));
+    while bits < u128::BITS {
+        whole |= whole << bits;
+        bits *= 2;
+    }
+    whole
 }
 
 enum Pattern {
@@ -97,7 +102,7 @@ enum Pattern {
 impl Pattern {
     /// `seed` returns pinned bytes, as many as a seed has.
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
-        let pattern = if usize::from(fill.size) == MOST { fill.pattern } else { repeated(fill.pattern, fill.size) };
+        let pattern = repeated(fill.pattern, fill.size);
         if pattern == repeated(pattern, 1) {
             return Ok(Self::Bytes(pattern as u8));
         }
