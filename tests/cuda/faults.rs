@@ -127,8 +127,6 @@ fn every_call_in_turn(stream_ordered: bool) {
     for (symbol, calls) in counts {
         let most = calls.min(60);
         for number in (1..=most).filter(|number| *number <= 12 || number % 7 == 0 || *number == most) {
-            // The first calls fail with each code, later ones with one of them.
-            let codes = if number <= 3 { codes } else { std::slice::from_ref(&codes[number as usize % codes.len()]) };
             for &code in codes {
                 double.reset();
                 double.fail(symbol, number, code);
