@@ -54,9 +54,9 @@
 //!
 //! A failed query completes nothing beyond the answers before it, and is repeated; after more than [`TRIES`] in a row waiters get the error (`no_answer`). A
 //! final error (`is_final`) means that the context is broken: all numbers become complete, those above `broken` report its error, host functions are stopped,
-//! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: whether the operations have happened is
-//! unknown, and so is, of a number above `broken`, whether they have written anything. While the process ends, a final error comes without a call, from
-//! `process.rs`: all numbers become complete although the device may still execute.
+//! and pending frees are counted, because the memory is gone with the context. Other completions are not counted: whether the operations above `broken` have
+//! happened is unknown. While the process ends, a final error comes without a call, from `process.rs`: all numbers become complete although the device may
+//! still execute.
 //!
 //! A failed record or poll in a push or the close is ignored: the operations stay without an event, and the next push or query tries again. After the close
 //! the stream still exists then, since `finish` comes after the last number.
