@@ -1,5 +1,6 @@
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -35,7 +36,7 @@ impl WakerEntry {
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
-        if done.is_none() && !std::mem::replace(&mut self.has_woken_peer, true) {
+        if done.is_none() && !mem::replace(&mut self.has_woken_peer, true) {
             waiting.wake_peer();
         }
         if done.is_none() && (waiting.wakers.are_alone() || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
@@ -71,7 +72,7 @@ impl WakerEntry {
         // Outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         waiting.wakers().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
-            (Some((_, old)), Some(new)) => waker = Some(std::mem::replace(old, new)),
+            (Some((_, old)), Some(new)) => waker = Some(mem::replace(old, new)),
             (None, Some(new)) => {
                 wakers.push((key, new));
                 enlist(word);
@@ -233,9 +234,11 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, attempt } = &mut *self;
-        let polled = place.poll(waiting, cx, attempt);
-        if polled.is_ready() {
-            drop(WakesOnDrop::new(waiting));
+        let guard = WakesOnDrop::new(waiting);
+        let polled = place.poll(guard.waiting, cx, attempt);
+        if polled.is_pending() {
+            // Otherwise, idle sides would wake each other forever.
+            mem::forget(guard);
         }
         polled.map(|done| done.unwrap_or(Err(WaitError::Disconnected)))
     }

@@ -412,7 +412,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 
 /// When it is dropped, wakes both sides' sleepers.
 pub(super) struct WakesOnDrop<'w, E: End, P: Park<E::Word>> {
-    waiting: &'w mut Waiting<E, P>,
+    pub waiting: &'w mut Waiting<E, P>,
     /// Before the end was lent.
     words: [usize; 2],
 }

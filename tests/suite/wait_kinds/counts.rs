@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use ringmem::ring::{End, mpmc, spsc};
 use ringmem::wait::{Park, Waiting, pair};
-use ringmem::{HostWord, Word};
+use ringmem::{HostWord, Local, Word};
 
-use super::ASLEEP;
+use super::{ASLEEP, block_on};
 
 const COUNT: u64 = u32::MAX as u64;
 
@@ -126,6 +126,30 @@ fn panics_of_a_closure_and_a_waker_wake_all_sleepers() {
     assert_eq!(panic.downcast_ref(), Some(&"closure"), "the first panic is resumed");
     assert_eq!((bad.times(), good.times()), (1, 1));
     assert_eq!(second.poll(&mut Context::from_waker(&good_waker)), Poll::Ready(Ok(1)));
+}
+
+/// The unwinding frees the slots of a grant, for which another sender may wait.
+#[test]
+fn a_panic_of_an_attempt_wakes_other_senders() {
+    for is_async in [false, true] {
+        let ring = mpmc::Ring::<u64, 4>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, _receiver) = pair(producer, consumer, ASLEEP);
+        let mut beside = sender.clone();
+        let (woken, waker) = Woken::new(false);
+        let cx = &mut Context::from_waker(&waker);
+        let mut sent = pin!(beside.send_async(7));
+        let attempt = |end: &mut mpmc::Producer<'_, u64, Local>| -> Option<Result<(), Infallible>> {
+            let _grant = end.reserve(4).unwrap();
+            assert!(sent.as_mut().poll(cx).is_pending());
+            resume_unwind(Box::new("attempt"))
+        };
+        let panicked =
+            catch_unwind(AssertUnwindSafe(|| if is_async { block_on(sender.wait_async(attempt)) } else { sender.wait(None, attempt) }));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"attempt"));
+        assert_eq!(woken.times(), 1, "{is_async}");
+        assert!(matches!(sent.poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(()))));
+    }
 }
 
 #[test]
