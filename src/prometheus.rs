@@ -222,7 +222,9 @@ impl Collector {
 
     /// Removes the sources of a name.
     pub fn remove(&self, name: &str) {
-        self.lock().retain(|(_, of), _| of != name);
+        let removed: Vec<_> = self.lock().extract_if(.., |(_, of), _| of == name).collect();
+        // Without the lock: the user's values may use this collector.
+        drop(removed);
     }
 
     fn add<S, R: Into<Option<S>>>(
@@ -237,7 +239,9 @@ impl Collector {
                 export(samples, figures);
             }
         };
-        self.lock().insert((kind, name.to_string()), Arc::new(source));
+        let replaced = self.lock().insert((kind, name.to_string()), Arc::new(source));
+        // As in `remove`.
+        drop(replaced);
         self
     }
 

@@ -197,6 +197,30 @@ fn sources_are_read_at_each_scrape_replaced_by_name_and_removed() {
 }
 
 #[test]
+fn values_of_removed_and_replaced_sources_may_use_the_collector_as_they_are_dropped() {
+    struct Removes(Collector, &'static str);
+    impl Drop for Removes {
+        fn drop(&mut self) {
+            self.0.remove(self.1);
+        }
+    }
+    let collector = Collector::new();
+    let add = |name: &str, other: &'static str| {
+        let held = Removes(collector.clone(), other);
+        collector.pool(name, move || (&held, pool::Statistics::default()).1);
+    };
+    let hits = |name: &str| scrape(&collector).contains(&format!("ringmem_pool_hits_total{{name=\"{name}\"}}"));
+    add("removed", "beside");
+    add("beside", "none");
+    collector.remove("removed");
+    assert!(!hits("removed") && !hits("beside"));
+    add("replaced", "beside");
+    add("beside", "none");
+    add("replaced", "none");
+    assert!(hits("replaced") && !hits("beside"));
+}
+
+#[test]
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn a_published_channel_is_exported_from_its_page() {
     let backend = HostBackend::builder().build().unwrap();
