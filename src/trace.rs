@@ -2,14 +2,31 @@
 
 #[cfg(feature = "tracing")]
 mod enabled {
+    use crate::sys::panic::caught;
+
     /// `event!(debug, bytes, kind = ?kind, "message")`, with tracing's syntax of fields. A subscriber's panic ends here: what is queued is not listed yet.
     macro_rules! event {
         ($level:ident, $($rest:tt)*) => {{ let _ = $crate::sys::panic::caught(|| tracing::$level!($($rest)*)); }};
     }
 
-    /// A span until the returned value is dropped: `span!("trim", bytes = 1)`.
+    /// A span until the returned value is dropped: `span!("trim", bytes = 1)`. A subscriber's panic ends here, as of an event.
     macro_rules! span {
-        ($($rest:tt)*) => { tracing::debug_span!($($rest)*).entered() };
+        ($($rest:tt)*) => { $crate::trace::Entered::new(|| tracing::debug_span!($($rest)*).entered()) };
+    }
+
+    pub(crate) struct Entered(Option<tracing::span::EnteredSpan>);
+
+    impl Entered {
+        pub fn new(enter: impl FnOnce() -> tracing::span::EnteredSpan) -> Self {
+            Self(caught(enter))
+        }
+    }
+
+    impl Drop for Entered {
+        fn drop(&mut self) {
+            let span = self.0.take();
+            caught(|| drop(span));
+        }
     }
 
     pub(crate) use {event, span};
@@ -42,7 +59,7 @@ pub(crate) mod disabled {
 #[cfg(not(feature = "tracing"))]
 pub(crate) use disabled::{event, span};
 #[cfg(feature = "tracing")]
-pub(crate) use enabled::{event, span};
+pub(crate) use enabled::{Entered, event, span};
 
 #[cfg(test)]
 mod tests {

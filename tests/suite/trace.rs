@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -20,6 +20,23 @@ thread_local! {
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
     /// What the subscriber does at this thread's next event.
     static REACTION: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    /// The step of this thread's next span at which the subscriber panics.
+    static PANIC_AT: Cell<Option<Step>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    New,
+    Enter,
+    Exit,
+    Close,
+}
+
+fn reach(step: Step) {
+    if PANIC_AT.get() == Some(step) {
+        PANIC_AT.set(None);
+        panic!("the test's subscriber panics");
+    }
 }
 
 /// For all threads: tracing caches that an event has no subscriber if its first thread has none.
@@ -53,6 +70,7 @@ impl Subscriber for Collector {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
+        reach(Step::New);
         collect(&format!("SPAN {}", span.metadata().name()), |line| span.record(line));
         Id::from_u64(1)
     }
@@ -68,9 +86,18 @@ impl Subscriber for Collector {
         }
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, _: &Id) {
+        reach(Step::Enter);
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {
+        reach(Step::Exit);
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        reach(Step::Close);
+        true
+    }
 }
 
 fn lines(work: impl FnOnce()) -> Vec<String> {
@@ -184,6 +211,25 @@ fn a_panicking_subscriber_disturbs_no_queued_work() {
             assert_eq!(channel.recv().unwrap().words, [1; 8]);
         },
     );
+}
+
+#[test]
+fn a_subscriber_that_panics_at_a_span_loses_no_memory() {
+    let backend = HostBackend::builder().build().unwrap();
+    for step in [Step::New, Step::Enter, Step::Exit, Step::Close] {
+        let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).limit(2 << 20).build().unwrap();
+        lines(|| {
+            for _ in 0..2 {
+                PANIC_AT.set(Some(step));
+                let buffer = Buffer::<u8, _>::new(pool.clone(), 1000).unwrap();
+                assert_eq!((PANIC_AT.get(), pool.statistics().reserved_bytes), (None, 2 << 20), "{step:?}");
+                drop(buffer);
+                PANIC_AT.set(Some(step));
+                assert_eq!((pool.trim_to(0), PANIC_AT.get()), (2 << 20, None), "{step:?}");
+            }
+        });
+    }
+    assert_eq!(backend.counters().device_live.bytes, 0);
 }
 
 #[test]
