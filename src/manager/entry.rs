@@ -11,6 +11,8 @@
 //!
 //! With step 3 before step 2, another thread could allocate the bytes while the block still exists, and exceed the limit. If step 2 panics, step 3 runs
 //! in the unwinding; with the bytes still in the [`Counted`], its drop would free the block a second time.
+//!
+//! A mirror's bytes, in `mirrors`, take the same steps.
 
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -32,11 +34,11 @@ pub(super) struct Counted<M: Memory> {
 }
 
 /// A block that is being freed, as the module explains.
-struct Freed {
-    reservation: Option<Reservation>,
-    backend: Arc<dyn Backend>,
-    block: Block,
-    uses: Uses,
+pub(super) struct Freed {
+    pub reservation: Option<Reservation>,
+    pub backend: Arc<dyn Backend>,
+    pub block: Block,
+    pub uses: Uses,
 }
 
 impl<M: Memory> Counted<M> {

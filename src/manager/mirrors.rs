@@ -8,12 +8,17 @@
 use core::any::{Any, type_name};
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, Range, RangeBounds};
+use core::ptr;
 use std::boxed::Box;
+use std::sync::Arc;
 
+use super::entry::Freed;
 use super::numbers::{Exclusive, Index};
 use super::reference::within;
 use super::{BufferId, MemoryManager};
+use crate::backend::{Backend, Block, Uses};
 use crate::error::IdError;
 use crate::memory::{DeviceReadable, HostReadable, Memory, Reservation, range};
 use crate::message::BufferReference;
@@ -40,6 +45,9 @@ pub type MirrorId<T, H, D> = BufferId<MirroredBuffer<T, H, D>>;
 /// A mirror of any type.
 pub(super) trait AnyMirror: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
+    /// The copy whose bytes are in the budget, and its uses, if it is allocated.
+    fn counted(&self) -> Option<(Block, Uses)>;
+    fn backend(&self) -> &Arc<dyn Backend>;
     fn free(&mut self) -> Result<()>;
 }
 
@@ -52,6 +60,12 @@ where
     fn type_name(&self) -> &'static str {
         type_name::<Self>()
     }
+    fn counted(&self) -> Option<(Block, Uses)> {
+        self.main_copy()
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.device_memory().backend()
+    }
     fn free(&mut self) -> Result<()> {
         Self::free(self)
     }
@@ -59,12 +73,20 @@ where
 
 pub(super) struct StoredMirror {
     mirror: Box<dyn AnyMirror>,
-    /// The bytes of one copy, released after the mirror's drop.
-    _counted: Reservation,
+    /// The bytes of one copy. `None` once the mirror is freed or taken out.
+    reservation: Option<Reservation>,
 }
 
 impl StoredMirror {
     pub(super) fn close(mut self) -> Result<()> {
+        self.free()
+    }
+
+    /// The steps are explained in `entry`.
+    fn free(&mut self) -> Result<()> {
+        let backend = Arc::clone(self.mirror.backend());
+        let (reservation, counted) = (self.reservation.take(), self.mirror.counted());
+        let _freed = counted.map(|(block, uses)| Freed { reservation, backend, block, uses });
         self.mirror.free()
     }
 
@@ -76,10 +98,23 @@ impl StoredMirror {
     /// # Safety
     ///
     /// The mirror is a `V`.
-    unsafe fn into_mirror<V: 'static>(self) -> V {
-        let mirror: Box<dyn Any> = self.mirror;
+    unsafe fn into_mirror<V: 'static>(mut self) -> V {
+        drop(self.reservation.take());
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped or used again; its other field is `None`.
+        let mirror: Box<dyn Any> = unsafe { ptr::read::<Box<dyn AnyMirror>>(&raw const this.mirror) };
         // SAFETY: the caller promises that the mirror is a `V`, so the downcast succeeds.
         unsafe { *mirror.downcast().unwrap_unchecked() }
+    }
+}
+
+impl Drop for StoredMirror {
+    fn drop(&mut self) {
+        if self.reservation.is_some()
+            && let Err(error) = self.free()
+        {
+            self.mirror.backend().unreported(error);
+        }
     }
 }
 
@@ -126,12 +161,12 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> MemoryManager<M> {
     {
         const { assert!(size_of::<T>() > 0, "a manager takes elements that have bytes") };
         let bytes = mirror.size_bytes();
-        let _counted = match self.reserve(bytes as u64) {
-            Ok(reservation) => reservation,
+        let reservation = match self.reserve(bytes as u64) {
+            Ok(reservation) => Some(reservation),
             Err(error) => return Err(Rejected { error, value: mirror }),
         };
         let mirrors = &self.store().mirrors;
-        match mirrors.insert(StoredMirror { mirror: Box::new(mirror), _counted }) {
+        match mirrors.insert(StoredMirror { mirror: Box::new(mirror), reservation }) {
             Ok(index) => Ok(BufferId::new(mirrors.number(), index)),
             // SAFETY: created from this mirror above.
             Err(Rejected { error, value }) => Err(Rejected { error, value: unsafe { value.into_mirror() } }),

@@ -64,7 +64,7 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 
-use crate::backend::same_backend;
+use crate::backend::{Block, Uses, same_backend};
 use crate::memory::{Both, Buffer, Device, DeviceReadable, HostReadable, Memory, Origin, Pinned};
 use crate::{DeviceBytes, Error, Result};
 
@@ -185,6 +185,14 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Returns the device's copy, or the one of both sides, and its uses.
+    pub(crate) fn main_copy(&self) -> Option<(Block, Uses)> {
+        match self.host.get().filter(|_| self.is_shared) {
+            Some(shared) => Some((shared.block(), *shared.uses())),
+            None => self.device.as_ref().map(|device| (device.block(), *device.uses())),
+        }
     }
 
     /// Returns the host copy's memory.

@@ -87,8 +87,9 @@ fn a_released_mirror_is_freed_after_its_lease_and_its_queued_work() {
     drop(lease);
     assert_eq!((manager.statistics().freed, manager.statistics().kept()), (2, 0));
     assert!(backend.counters().device_live.bytes > 0, "the queued copy uses it");
+    assert_eq!(manager.statistics().used_bytes, 32, "so that its bytes are not given to another buffer");
     held.let_go();
-    eventually("the copy is complete", || backend.counters().device_live.bytes == 0);
+    eventually("the copy is complete", || backend.counters().device_live.bytes == 0 && manager.statistics().used_bytes == 16);
 
     assert_eq!((manager.clear(), manager.contains(ids[2]), manager.statistics().used_bytes), (1, false, 0));
     eventually("all is freed", || live(&backend) == 0);
