@@ -82,7 +82,7 @@ mod system {
     }
 
     pub fn show(page: &mut Page, pool: impl Fn() -> Statistics + Send + 'static) {
-        page.pool = Some(Box::new(pool));
+        page.show(pool);
     }
 
     pub fn count(page: &mut Page, tail: u64, head: u64) -> bool {

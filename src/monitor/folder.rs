@@ -1,8 +1,9 @@
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 use std::{env, format, io};
 
@@ -110,19 +111,45 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::of_file("publish", name.as_ref(), answer))
 }
 
-/// Also removes the files of ended processes.
-pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> {
-    static CLEANED: Mutex<()> = Mutex::new(());
-    let (path, folder) = made()?;
-    // No other thread of this process replaces a stale file.
-    let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
+/// The pages that this process publishes: a file of its number may be of a process in another namespace, or of one that was killed.
+static OWN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn own() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Also removes the files of ended processes. The outer error is for a name that this process publishes.
+pub(super) fn create(name: &str, contents: &[u8]) -> Result<Result<(PathBuf, OwnedFd)>> {
+    let (path, folder) = match made() {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(error)),
+    };
+    // Locked: no other thread of this process replaces a stale file.
+    let mut own = own();
     for stale in entries(&path).unwrap_or_default() {
         let _ = remove_stale(&folder, &stale.path);
     }
     let path = path.join(format!("{}-{name}", std::process::id()));
-    let failed = |errno: Errno| Error::of_file("create", &path, errno);
+    if own.contains(&path) {
+        return Err(Error::of_file("create", &path, Errno::EXIST));
+    }
+    Ok(create_file(&folder, &path, contents).map(|file| {
+        own.insert(path.clone());
+        (path, file)
+    }))
+}
+
+/// Removes a page of this process.
+pub(super) fn remove(path: &Path) {
+    let mut own = own();
+    let _ = fs::unlink(path);
+    own.remove(path);
+}
+
+fn create_file(folder: &OwnedFd, path: &Path, contents: &[u8]) -> Result<OwnedFd> {
+    let failed = |errno: Errno| Error::of_file("create", path, errno);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = fs::openat(&folder, path.file_name().unwrap_or_default(), flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let file = fs::openat(folder, path.file_name().unwrap_or_default(), flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
     // An empty file counts as live.
     let written = lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, 0).and_then(|_| {
         let file = File::from(file);
@@ -131,13 +158,10 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
         // Written, not only reserved: a full disk is then an error, not a later signal.
         std::os::unix::fs::FileExt::write_all_at(&file, contents, 0).map(|()| file)
     });
-    match written {
-        Ok(file) => Ok((path, file.into())),
-        Err(error) => {
-            let _ = fs::unlink(&path);
-            Err(Error::of_file("write", &path, error))
-        }
-    }
+    written.map(OwnedFd::from).map_err(|error| {
+        let _ = fs::unlink(path);
+        Error::of_file("write", path, error)
+    })
 }
 
 fn made() -> Result<(PathBuf, OwnedFd)> {

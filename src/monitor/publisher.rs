@@ -1,5 +1,4 @@
 use std::boxed::Box;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,7 +11,7 @@ use crate::dump::Indices;
 use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
 use crate::sys::fork::Process;
-use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
+use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
@@ -30,7 +29,7 @@ pub(crate) struct Publisher {
     pool_due: u64,
     heartbeat: (u64, u64),
     high_water: [u64; 2],
-    pub(crate) pool: Option<Box<dyn Fn() -> Statistics + Send>>,
+    pool: Option<Box<dyn Fn() -> Statistics + Send>>,
 }
 
 impl Publisher {
@@ -38,23 +37,11 @@ impl Publisher {
     /// figures: the channel works without them.
     pub fn create(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Result<Self>> {
         folder::check_name(name)?;
-        match Self::created(name, kernel, start, stuck_after_ns) {
-            Err(Error::System { answer, call, path }) if answer.kind() == ErrorKind::AlreadyExists => {
-                Err(Error::System { call, path, answer })
-            }
-            created => Ok(created),
-        }
+        Ok(folder::create(name, &[0; BYTES])?.and_then(|(path, file)| Self::with(path, file, kernel, start, stuck_after_ns)))
     }
 
-    fn created(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Self> {
-        let (path, file) = folder::create(name, &[0; BYTES])?;
-        let mapping = match Mapping::new(file.as_fd(), BYTES as u64) {
-            Ok(mapping) => mapping,
-            Err(error) => {
-                let _ = rustix::fs::unlink(&path);
-                return Err(error);
-            }
-        };
+    fn with(path: PathBuf, file: OwnedFd, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Self> {
+        let mapping = Mapping::new(file.as_fd(), BYTES as u64).inspect_err(|_| folder::remove(&path))?;
         let publisher = Self {
             mapping,
             path,
@@ -87,6 +74,12 @@ impl Publisher {
         // SYNC POINT: page laid out. Pairs with View::read.
         page.magic.store(MAGIC, Release);
         Ok(publisher)
+    }
+
+    /// Reads this pool from the next sample on, in the place of an earlier one.
+    pub fn show(&mut self, pool: impl Fn() -> Statistics + Send + 'static) {
+        self.pool = Some(Box::new(pool));
+        self.pool_due = 0;
     }
 
     fn page(&self) -> &Page {
@@ -201,7 +194,7 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         // The page of a fork's parent stays.
         if self.process.is_this() {
-            let _ = rustix::fs::unlink(&self.path);
+            folder::remove(&self.path);
         }
     }
 }
@@ -246,17 +239,17 @@ mod tests {
     fn counted(publisher: &mut Publisher) -> Arc<AtomicU64> {
         let reads = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&reads);
-        publisher.pool = Some(Box::new(move || {
+        publisher.show(move || {
             let reads = count.fetch_add(1, Relaxed);
             Statistics { hits: reads, ..Statistics::default() }
-        }));
+        });
         reads
     }
 
     #[test]
     fn each_figure_of_a_sample_is_read_under_its_own_name() {
         let (mut publisher, view) = published("names");
-        publisher.pool = Some(Box::new(|| Statistics {
+        publisher.show(|| Statistics {
             hits: 401,
             misses: 402,
             returns: 403,
@@ -266,7 +259,7 @@ mod tests {
             reserved_bytes: 407,
             reserved_peak: 408,
             ..Statistics::default()
-        }));
+        });
         let (control, telemetry): (ControlBlock<u64>, TelemetryBuffer<u64>) =
             (transmute!(numbered::<16>(100)), transmute!(numbered::<8>(200)));
         let input = Indices { head: 301, tail: 304, capacity: 8 };

@@ -115,6 +115,10 @@ fn a_page_has_the_statistics_of_its_pool() {
     assert_eq!((shown.reserved_bytes, shown.live, shown.misses), (2 << 20, 1, 1));
     assert_eq!(shown.held_bytes, pool.statistics().held_bytes);
     drop(live);
+    let second = Pool::builder(Device::new(&backend, 0)).slab(4 << 20).build().expect("a pool");
+    let _live = Buffer::<u8, _>::new(second.clone(), 5000).expect("a buffer");
+    channel.publish_pool(&second);
+    assert_eq!(read("pool").pool.expect("a pool").reserved_bytes, 4 << 20, "the second pool's, at once");
 }
 
 #[test]
@@ -147,6 +151,31 @@ fn publication_names_are_valid_and_unique() {
     drop(first);
     drop(open("taken"));
     assert!(Channel::open(&backend, 0, ECHO).is_ok() && found("").is_none());
+}
+
+/// A process of another namespace may have this one's number, and so may one that was killed while it created its file.
+#[test]
+fn a_file_of_another_process_with_this_number_leaves_a_channel_unpublished() {
+    let backend = HostBackend::builder().build().expect("a backend");
+    let folder = open("beside");
+    let folder = found("beside").map(|one| one.path.parent().expect("a folder").to_path_buf()).zip(Some(folder)).expect("it is published");
+    let theirs = folder.0.join(format!("{}-theirs", std::process::id()));
+    fs::write(&theirs, "").expect("a file");
+    let mut channel = Channel::builder(ECHO).publish("theirs").open(&backend, 0).expect("a channel");
+    assert!(
+        matches!(channel.unpublished(), Some(Error::System { call: "create", answer, .. }) if answer.kind() == std::io::ErrorKind::AlreadyExists),
+        "{:?}",
+        channel.unpublished()
+    );
+    works(&mut channel);
+    drop(channel);
+    assert!(theirs.exists(), "the other's file stays");
+    fs::remove_file(theirs).expect("it exists");
+    drop(open("theirs"));
+    assert!(
+        Channel::builder(ECHO).publish("theirs").open(&backend, 0).expect("a channel").unpublished().is_none(),
+        "its name is free again"
+    );
 }
 
 #[test]
