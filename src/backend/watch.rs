@@ -1,6 +1,6 @@
 //! Polls tickets, for backends without completion callbacks.
 
-use core::mem::take;
+use core::mem::{self, take};
 use core::task::Waker;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,7 @@ use std::thread;
 use std::vec::Vec;
 
 use super::{Backend, Ticket};
+use crate::sys::fork::Process;
 use crate::sys::panic::caught;
 
 const LEAST: Duration = Duration::from_micros(20);
@@ -22,10 +23,11 @@ struct Watched {
 
 struct Watch {
     new: Vec<Watched>,
-    runs: bool,
+    /// Where the thread runs: a forked child has none.
+    runs: Option<Process>,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
+static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: None });
 
 /// At completion; at once, to poll again, without a thread.
 pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
@@ -39,11 +41,15 @@ pub(crate) fn soon(waker: Waker, looks: u32) {
 
 fn add(watched: Watched) {
     let mut watch = state();
-    watch.new.push(watched);
-    if !watch.runs {
-        watch.runs = thread::Builder::new().name("ringmem-watch".into()).spawn(run).is_ok();
+    if watch.runs.as_ref().is_some_and(|process| !process.is_this()) {
+        // Tasks of the parent.
+        mem::forget(mem::replace(&mut *watch, Watch { new: Vec::new(), runs: None }).new);
     }
-    let unwatched = if watch.runs { Vec::new() } else { take(&mut watch.new) };
+    watch.new.push(watched);
+    if watch.runs.is_none() {
+        watch.runs = thread::Builder::new().name("ringmem-watch".into()).spawn(run).ok().map(|_| Process::this());
+    }
+    let unwatched = if watch.runs.is_some() { Vec::new() } else { take(&mut watch.new) };
     drop(watch);
     unwatched.into_iter().for_each(Watched::wake);
 }
@@ -56,7 +62,7 @@ fn run() {
             let mut watch = state();
             watched.append(&mut watch.new);
             if watched.is_empty() {
-                watch.runs = false;
+                watch.runs = None;
                 return;
             }
         }
@@ -119,8 +125,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_task_is_woken_once_when_its_ticket_completes() {
+    /// No ticket of the stream completes while the mutex is locked.
+    fn gated() -> (Arc<Mutex<()>>, Arc<HostBackend>, Stream) {
         let gate = Arc::new(Mutex::new(()));
         let clock = Arc::clone(&gate);
         let clock = move || {
@@ -129,6 +135,12 @@ mod tests {
         };
         let backend = HostBackend::builder().device_memory(1 << 20).clock(Arc::new(clock)).build().expect("a backend");
         let stream = Stream::new(&backend, 0).expect("a stream");
+        (gate, backend, stream)
+    }
+
+    #[test]
+    fn a_task_is_woken_once_when_its_ticket_completes() {
+        let (gate, backend, stream) = gated();
         let dynamic = Arc::clone(&backend).erased();
         for _ in 0..3 {
             let held = gate.lock().expect("nobody panicked");
@@ -139,8 +151,41 @@ mod tests {
             assert_eq!(task.0.load(Relaxed), 0, "it is not executed");
             drop(held);
             eventually("the task is woken", || task.0.load(Relaxed) == 1);
-            eventually("nothing is kept", || Arc::strong_count(&task) == 1 && !state().runs);
+            eventually("nothing is kept", || Arc::strong_count(&task) == 1 && state().runs.is_none());
             assert_eq!(task.0.load(Relaxed), 1);
         }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_forked_child_wakes_its_tasks_and_not_its_parents() {
+        let (gate, backend, stream) = gated();
+        let (parents, held) = (Arc::new(Task::default()), gate.lock().expect("nobody panicked"));
+        let ticket = backend.record(stream.id()).expect("it is queued").expect("timed");
+        watch(Arc::clone(&backend).erased(), ticket, Waker::from(Arc::clone(&parents)));
+        // Not while another thread holds the lock.
+        let watch = state();
+        // SAFETY: the child has only this thread, makes the tested call, and exits without destructors.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "no fork");
+        drop(watch);
+        if pid == 0 {
+            // SAFETY: ends a child that never returns.
+            unsafe { libc::alarm(30) };
+            let childs = Arc::new(Task::default());
+            soon(Waker::from(Arc::clone(&childs)), 0);
+            while childs.0.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+            let is_apart = parents.0.load(Relaxed) == 0;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_apart)) };
+        }
+        let mut status = 0;
+        // SAFETY: our child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0, "the child's task is not woken, or the parent's is");
+        drop(held);
+        eventually("the parent's task is woken", || parents.0.load(Relaxed) == 1);
     }
 }
