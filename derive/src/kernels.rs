@@ -407,7 +407,7 @@ impl Kernel {
         // A deprecated function that the kernel called would warn of the kernel itself.
         let called = if deprecated.is_some() { format_ident!("__{text}_itself") } else { name.clone() };
         let constant = Ident::new(&text.to_uppercase(), name.span());
-        let entry = format_ident!("__{text}_on_the_device");
+        let [entry, body] = ["device", "machine"].map(|place| format_ident!("__{text}_on_the_{place}"));
         let [machine, lanes, host, words, controls, epoch, idle_ns, batch, groups] =
             ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"].map(own);
         // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.
@@ -543,9 +543,14 @@ impl Kernel {
             #[cfg(target_os = "cuda")]
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
-                let (#machine, #lanes) = (&#path::device::Device, #lanes_of_device);
-                let #given = #evaluated;
-                unsafe { #call }
+                // A function without `unsafe`: the user's expression inherits none.
+                #[inline(always)]
+                fn #body(#(#names: #types),*) {
+                    let (#machine, #lanes) = (&#path::device::Device, #lanes_of_device);
+                    let #given = #evaluated;
+                    unsafe { #call }
+                }
+                #body(#(#names),*)
             }
         });
         let taken = quote! {
@@ -645,17 +650,30 @@ mod tests {
         assert_eq!(rooted.map(|(at, _)| &text[at..]).next(), None);
     }
 
-    /// The tokens in `unsafe` blocks.
+    /// The tokens in `unsafe` blocks and in bodies of `unsafe` functions, but for those of functions within.
     fn in_unsafe(tokens: TokenStream, is_in: bool, found: &mut Vec<String>) {
-        let mut is_next = false;
+        // Of the next block; a function's parameters and its ABI come before.
+        let (mut is_unsafe, mut is_function) = (false, false);
         for token in tokens {
-            let is_unsafe = matches!(&token, TokenTree::Ident(ident) if ident == "unsafe");
             match token {
-                TokenTree::Group(group) => in_unsafe(group.stream(), is_in || is_next && group.delimiter() == Delimiter::Brace, found),
-                token if is_in => found.push(token.to_string()),
-                _ => {}
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                    in_unsafe(group.stream(), is_unsafe || is_in && !is_function, found);
+                    (is_unsafe, is_function) = (false, false);
+                }
+                TokenTree::Group(group) => in_unsafe(group.stream(), is_in && !is_function, found),
+                token => {
+                    let text = token.to_string();
+                    match text.as_str() {
+                        "unsafe" => is_unsafe = true,
+                        "fn" => is_function = true,
+                        ";" | "," | "=" => (is_unsafe, is_function) = (false, false),
+                        _ => {}
+                    }
+                    if is_in {
+                        found.push(text);
+                    }
+                }
             }
-            is_next = is_unsafe;
         }
     }
 

@@ -12,7 +12,7 @@ use ringmem_layouts::control::Fault;
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::{Machine, SharedLayout};
 
-use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
+use crate::{Batch, Handler, Launch, WarpLanes, persistent, refuse};
 
 #[cfg(not(target_os = "cuda"))]
 pub use crate::kernel_list::HISTOGRAM;
@@ -174,7 +174,7 @@ struct Handle {
     checksum: u64,
 }
 
-impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
+impl<M: Machine, L: WarpLanes> Handler<M, L> for Handle {
     type Input = Chunk;
     type Output = Counted;
 
@@ -222,7 +222,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 /// As [`persistent`]; the other arguments are equal on all lanes, too. Data and work are live until this returns; nothing else accesses the zeroed work, or
 /// writes a chunk between its message and its answer.
 #[inline(always)]
-pub unsafe fn histogram<M: Machine, L: Lanes>(
+pub unsafe fn histogram<M: Machine, L: WarpLanes>(
     machine: &M,
     lanes: &L,
     launch: &Launch,

@@ -227,6 +227,10 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         if runs { Verdict::Run } else { Verdict::OtherEpoch }
     };
     let verdict = lanes.broadcast(verdict as u64);
+    if R::Member::IS_SHARED {
+        // What lane 0 has seen in `has_begun` precedes the other lanes' loads: a shuffle orders none.
+        lanes.barrier();
+    }
     let ran = if verdict == Verdict::OtherEpoch as u64 {
         Err(None)
     } else if verdict == Verdict::OtherAbi as u64 {
@@ -497,7 +501,8 @@ where
                 // Refusals are rare: one vote instead of a sum. It fails for a refusal or an exit; the next only for an exit, after which a sum is unspecified.
                 if !self.lanes.barrier_and(refused == 0) {
                     if !self.lanes.barrier_and(true) {
-                        // A lane has panicked, and reported it.
+                        // A lane has panicked, and reported it, unless its row was overwritten: the other groups must end nevertheless.
+                        self.rings.end(Some(Fault::Panic));
                         return;
                     }
                     self.refused = self.refused.wrapping_add(self.lanes.sum(refused));
@@ -584,7 +589,7 @@ where
     #[inline(always)]
     fn look(&mut self) -> Option<u32> {
         if !self.control.is_current() {
-            self.rings.abandon();
+            self.rings.end(None);
             return Some(mode::LEAVE);
         }
         let (sequence, bits) = self.control.command();
@@ -592,8 +597,12 @@ where
             return None;
         }
         self.last_command = sequence;
-        self.settle(self.lanes.now_ns());
         let obeyed = self.obey(bits);
+        // After the other groups' last batches, and before the host sees a state in which the number is exact.
+        self.settle(self.lanes.now_ns());
+        if let Ok(Some(state)) = obeyed {
+            self.control.enter(state);
+        }
         // Before a final state: a host that waits for both sees both.
         self.control.acknowledge(sequence);
         if let Err(fault) = obeyed {
@@ -607,9 +616,9 @@ where
         })
     }
 
-    /// Lane 0 only: an error is the reason to leave, `None` for a command.
+    /// Lane 0 only: returns the state to enter, which the groups are in then. An error is the reason to leave, `None` for a command.
     #[inline(always)]
-    fn obey(&mut self, bits: u32) -> Result<(), Option<Fault>> {
+    fn obey(&mut self, bits: u32) -> Result<Option<State>, Option<Fault>> {
         let Some(command) = Command::from_bits(bits) else {
             return Err(Some(Fault::UnknownCommand));
         };
@@ -628,19 +637,18 @@ where
         } else if command.contains(Command::ACTIVATE) {
             State::Active
         } else {
-            return Ok(());
+            return Ok(None);
         };
         if wanted == self.control.state() {
-            return Ok(());
+            return Ok(None);
         }
         if !self.control.state().may_become(wanted) {
             self.control.note(Fault::RefusedCommand);
-            return Ok(());
+            return Ok(None);
         }
         // Before the host sees the state, which is that of all groups.
         self.rings.permit(self.lanes, wanted != State::Paused, self.patience).map_err(Some)?;
-        self.control.enter(wanted);
-        Ok(())
+        Ok(Some(wanted))
     }
 
     /// Counts the answered messages, on the leader; does nothing on other lanes.

@@ -114,14 +114,14 @@ impl Reduced {
     /// The result for no numbers.
     pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
 
-    /// Combines this result with that of the following numbers; keeps `id` and `status`.
+    /// Combines this result with that of the following numbers; keeps `id` and `status`. Any bits are a result: the count wraps around.
     #[must_use]
     pub fn join(self, number: Number, next: Self) -> Self {
         match (self.count, next.count) {
             (_, 0) => self,
             (0, _) => Self { id: self.id, status: self.status, ..next },
             _ => Self {
-                count: self.count + next.count,
+                count: self.count.wrapping_add(next.count),
                 sum: canonical(number, number.add(self.sum, next.sum)),
                 least: number.word(number.key(self.least).min(number.key(next.least))),
                 greatest: number.word(number.key(self.greatest).max(number.key(next.greatest))),

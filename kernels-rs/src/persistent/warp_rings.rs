@@ -205,9 +205,11 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine, L: Lanes>: Sized
         let _ = count;
     }
 
-    /// On one lane of the first group, whose epoch is over: lets the others leave, and waits for none.
+    /// On any lane: lets all groups leave, and waits for none.
     #[inline(always)]
-    fn abandon(&self) {}
+    fn end(&self, fault: Option<Fault>) {
+        let _ = fault;
+    }
 
     /// On one lane of the first group: lets all groups take messages, or waits until none has any.
     #[inline(always)]

@@ -296,6 +296,8 @@ fn a_pause_waits_for_the_batches_of_other_groups() {
                 until("the pause is acknowledged", || rig.control.acknowledged());
                 let published = counters(&shared).published();
                 assert_eq!(counters(&shared).reserved(), published);
+                let told = rig.snapshot();
+                assert_eq!((told.processed, told.in_flight), (published, 0), "exact in a pause");
                 let _ = rig.sender.push(message(sent)); // or else, the ring is full of others
                 rig.until_beats(64);
                 assert_eq!(counters(&shared).reserved(), published, "nobody takes a message in a pause");

@@ -102,6 +102,8 @@ fn partial_results_join_in_chunk_order() {
         };
         assert_eq!(all.sum, sum, "{number:?}");
         assert_eq!(all.join(number, Reduced::NONE), all);
+        let corrupt = Reduced { count: u64::MAX, ..all };
+        assert_eq!(corrupt.join(number, all).count, all.count.wrapping_sub(1), "no bits of an answer panic");
     }
 }
 

@@ -283,7 +283,10 @@ impl Portion {
     #[inline(always)]
     pub const fn of(groups: u64, least: u64, most: u64) -> Self {
         // A division by a number that the compiler does not know takes a GPU some hundred instructions; a power of two is as fair.
-        Self { shift: u64::BITS - groups.saturating_sub(1).leading_zeros(), least, most }
+        let shift = u64::BITS - groups.saturating_sub(1).leading_zeros();
+        // Compared with differences of indices, which may be below 0.
+        let most = if most > i64::MAX as u64 { i64::MAX as u64 } else { most };
+        Self { shift, least, most }
     }
 
     /// Returns how many of these to reserve.
@@ -319,7 +322,7 @@ impl Portion {
 ///     Group::<u64, u64, Host, _>::over(side(0), side(1), [0, 0], &shared)
 /// };
 /// shared.permit(true);
-/// let (begin, count) = group.reserve(Portion::of(1, 1, 8)).expect("not over");
+/// let (begin, count) = group.reserve(Portion::of(1, 1, u64::MAX)).expect("not over");
 /// assert_eq!((begin, count), (0, 1));
 /// // SAFETY: just reserved by this group; written once, and published in its turn.
 /// unsafe {

@@ -190,8 +190,8 @@ where
     }
 
     #[inline(always)]
-    fn abandon(&self) {
-        self.group.shared().end(None);
+    fn end(&self, fault: Option<Fault>) {
+        self.group.shared().end(fault);
     }
 
     #[inline(always)]
