@@ -268,6 +268,18 @@ alone! {
         assert_eq!(managed.as_slice().expect("no kernel runs"), [1; 100]);
     }
 
+    /// A kernel of another library may run, during which the host must not access managed memory.
+    fn managed_memory_without_concurrency_is_zeroed_by_the_device() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+        let (backend, double) = (rig::open(), Double::new());
+        let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+        assert_eq!(managed.as_slice().expect("no kernel runs"), [0; 100]);
+        double.reset();
+        double.fail("cuMemsetD8Async", 1, 999);
+        let error = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect_err("planned");
+        assert!(matches!(error, Error::Driver { call: "cuMemsetD8Async", code: 999, .. }), "{error}");
+        assert_eq!((double.calls("cuMemAllocManaged"), double.calls("cuMemFree_v2")), (1, 1));
+    }
+
     fn unsupported_prefetches_leave_managed_memory_unmoved() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");

@@ -195,17 +195,24 @@ impl Inner {
         if !home.facts.managed {
             return Err(Error::Unsupported { what: "managed memory" });
         }
-        let _no_launches = (!home.facts.concurrent_managed_access).then(|| self.block_launches());
         self.check_host_access(home)?;
         let _bound = home.bind()?;
         let mut address = 0;
         // SAFETY: the call writes one address, to a local variable.
         let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
         said.map_err(|error| self.explain(error, home, request))?;
-        let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: the memory was just allocated, with this size, and has one address for host and device. `check_host_access` found no kernel during which
-        // the host must not access it, and none is launched until this returns.
-        unsafe { place.write_bytes(0, bytes) };
+        if home.facts.concurrent_managed_access {
+            // SAFETY: the memory was just allocated, with this size, and has one address for host and device.
+            unsafe { ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(0, bytes) };
+        } else {
+            // By the device: there may be kernels of others, during which the host must not access the memory.
+            // SAFETY: as above; nothing else uses the memory yet.
+            let zeroed = home.run_and_wait(|internal| unsafe { home.calls.cuMemsetD8Async(address, 0, bytes, internal.stream()) });
+            zeroed.inspect_err(|_| {
+                // SAFETY: the memory was just allocated, and nothing uses it.
+                let _ = unsafe { home.calls.cuMemFree_v2(address) };
+            })?;
+        }
         Ok(Allocation { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
