@@ -246,6 +246,8 @@ fn shareable(ty: &Type) -> Result<()> {
         Type::BareFn(_) => refuse("a function pointer", "a number that selects the function"),
         Type::Tuple(_) => refuse("a tuple", "a struct with #[repr(C)]: the compiler may reorder a tuple"),
         Type::Slice(_) => refuse("a slice", "an array of fixed length and a count"),
+        // A user's own type may have such a name, in its module.
+        Type::Path(named) if named.path.segments.len() > 1 && !is_of_the_standard_library(&named.path) => Ok(()),
         Type::Path(named) => match named.path.segments.last().map(|segment| &segment.ident) {
             Some(name) if name == "bool" => refuse("bool", "u8"),
             Some(name) if name == "char" => refuse("char", "u32"),
@@ -259,6 +261,10 @@ fn shareable(ty: &Type) -> Result<()> {
         },
         _ => Ok(()),
     }
+}
+
+fn is_of_the_standard_library(path: &Path) -> bool {
+    path.segments.first().is_some_and(|first| ["std", "core", "alloc"].iter().any(|name| first.ident == name))
 }
 
 fn optional(path: &TokenStream, declared: Option<&LitInt>) -> TokenStream {

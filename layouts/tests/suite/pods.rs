@@ -73,3 +73,25 @@ fn layouts_cast_to_bytes_and_back() {
     let snapshot: RingHeader = Zeroable::zeroed();
     assert_eq!(bytemuck::cast_slice::<_, u64>(&[snapshot; 2]), [0; 96]);
 }
+
+mod geometry {
+    use super::*;
+
+    #[derive(Clone, Copy, SharedLayout)]
+    #[repr(C)]
+    pub struct Box {
+        pub sides: [f32; 2],
+    }
+}
+
+#[test]
+fn a_type_of_a_module_may_have_the_name_of_one_of_the_standard_library() {
+    #[derive(Clone, Copy, SharedLayout)]
+    #[repr(C)]
+    struct Placed {
+        bounds: geometry::Box,
+        corner: [f32; 2],
+    }
+    let placed = Placed { bounds: geometry::Box { sides: [1.0, 2.0] }, corner: [3.0, 4.0] };
+    assert_eq!((Placed::DESCRIPTOR.size, placed.bounds.sides[1] + placed.corner[0]), (16, 5.0));
+}
