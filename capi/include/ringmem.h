@@ -259,9 +259,9 @@ ringmem_status ringmem_stream_destroy(const struct ringmem_devices *devices,
                                       uint32_t device,
                                       void *stream);
 
-// Waits for the work of a stream of yours that calls of this library have used. Call it before you destroy the stream: its handle may be given to
-// another stream afterwards. A stream that was not used is no error. Blocks that were allocated or recorded on it may be freed meanwhile. After a failure
-// that leaves its work incomplete, nothing is forgotten: do not destroy the stream.
+// Waits for the work of a stream of yours that calls of this library were given, also calls that failed. Call it before you destroy the stream: its handle
+// may be given to another stream afterwards. A stream that was not used is no error. Blocks that were allocated or recorded on it may be freed meanwhile.
+// After a failure that leaves its work incomplete, nothing is forgotten: do not destroy the stream.
 //
 // Any thread.
 //
@@ -274,8 +274,11 @@ ringmem_status ringmem_stream_forget(const struct ringmem_devices *devices,
 //
 // Any thread.
 //
-// The caller promises: `devices` is null or open. `stream` is 0, of `ringmem_stream_create`, or a stream of the device's primary context.
-ringmem_status ringmem_stream_synchronize(const struct ringmem_devices *devices, uint32_t device, void *stream);
+// The caller promises: `devices` is null or open. `stream` is 0, of `ringmem_stream_create`, or a stream of the device's primary context, which lives until
+// `ringmem_stream_forget`.
+ringmem_status ringmem_stream_synchronize(const struct ringmem_devices *devices,
+                                          uint32_t device,
+                                          void *stream);
 
 // Lets a device access the memory of another, also of pools. Once for each direction.
 //

@@ -74,6 +74,9 @@ pub unsafe extern "C" fn ringmem_simulated_open(count: u32, bytes: u64, devices:
     call(|| {
         // SAFETY: `devices` is null or valid for the write of a pointer, as the caller promises.
         let place = unsafe { Output::new(devices, "devices") }?;
+        if count == 0 {
+            return Err(Failure::new(Status::Invalid, "0 devices: expected 1 to 64"));
+        }
         let backend = HostBackend::builder().devices(count).device_memory(bytes).build()?;
         place.set(handle(Devices { streams: Arc::new(Streams::new(AnyBackend::Simulated(backend))) }));
         Ok(())
@@ -141,9 +144,9 @@ pub unsafe extern "C" fn ringmem_stream_destroy(devices: *const Devices, device:
     })
 }
 
-/// Waits for the work of a stream of yours that calls of this library have used. Call it before you destroy the stream: its handle may be given to
-/// another stream afterwards. A stream that was not used is no error. Blocks that were allocated or recorded on it may be freed meanwhile. After a failure
-/// that leaves its work incomplete, nothing is forgotten: do not destroy the stream.
+/// Waits for the work of a stream of yours that calls of this library were given, also calls that failed. Call it before you destroy the stream: its handle
+/// may be given to another stream afterwards. A stream that was not used is no error. Blocks that were allocated or recorded on it may be freed meanwhile.
+/// After a failure that leaves its work incomplete, nothing is forgotten: do not destroy the stream.
 ///
 /// Any thread.
 ///
@@ -164,11 +167,12 @@ pub unsafe extern "C" fn ringmem_stream_forget(devices: *const Devices, device: 
 ///
 /// # Safety
 ///
-/// `devices` is null or open. `stream` is 0, of `ringmem_stream_create`, or a stream of the device's primary context.
+/// `devices` is null or open. `stream` is 0, of `ringmem_stream_create`, or a stream of the device's primary context, which lives until
+/// `ringmem_stream_forget`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_synchronize(devices: *const Devices, device: u32, stream: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context, as the caller promises.
+        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context until it is forgotten, as the caller promises.
         let (backend, stream) = unsafe { stream_of(devices, device, stream) }?;
         Ok(backend.synchronize(stream)?)
     })
@@ -199,7 +203,7 @@ pub unsafe extern "C" fn ringmem_devices_enable_peer(devices: *const Devices, de
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_stream_wait(devices: *const Devices, device: u32, stream: *mut c_void, other: *mut c_void) -> Status {
     call(|| {
-        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context, as the caller promises.
+        // SAFETY: `devices` is null or open, and `stream` 0, created here or of the primary context until it is forgotten, as the caller promises.
         let (backend, stream) = unsafe { stream_of(devices, device, stream) }?;
         // SAFETY: the same of `other`.
         let (_, other) = unsafe { stream_of(devices, device, other) }?;

@@ -4,23 +4,21 @@
 //! Memory leaves the pool's heap in two ways only, and both are calls of this memory:
 //!
 //! - A free of mapped memory or of a slab carries the home stream's present position as a use: the backend frees it later.
-//! - A move of mapped memory to other addresses waits for that position.
+//! - A move of mapped memory to other addresses is refused until that position is complete. The pool maps new memory then, or frees the old where its limit
+//!   leaves no other; the caller waits for the free.
 //!
-//! A position costs no call of the driver until the backend asks whether it is complete.
+//! Neither waits: work of the home stream may wait for the thread that allocates. A position costs no call of the driver until the backend asks whether it is
+//! complete.
 
 use core::alloc::Layout;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
-use core::time::Duration;
 use std::sync::Arc;
 
 use ringmem::backend::{AddressRange, Backend, Block, StreamId, Ticket, Uses};
 use ringmem::memory::{Device, DeviceOnly, Limited, Memory};
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
-
-/// The longest wait for streams.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct HomeMemory {
     pub memory: Limited<Device>,
@@ -98,9 +96,9 @@ unsafe impl Memory for HomeMemory {
 
     unsafe fn remap(&self, block: &mut Block, offset: u64) -> Result<()> {
         if let Some(position) = self.position()?
-            && !self.memory.backend().wait(position, Some(PATIENCE))?
+            && !self.memory.backend().is_complete(position)
         {
-            return Err(Error::Busy { what: "the stream of the memory does not end its work" });
+            return Err(Error::Busy { what: "work of the stream of the memory is not complete" });
         }
         // SAFETY: the caller promises that nothing uses the block but work of the home stream, which is complete.
         unsafe { self.memory.remap(block, offset) }
@@ -116,14 +114,49 @@ pub(crate) fn position(backend: &dyn Backend, stream: StreamId) -> Result<Option
     }
 }
 
-/// Adds a use. If there are too many streams, that of the new use waits for one of the others on the device.
+/// Adds a use. If there are too many streams, that of the new use waits for the others on the device, and stands for all. If it was forgotten meanwhile, its
+/// work is complete, and the others stay.
 pub(crate) fn add(backend: &dyn Backend, uses: &mut Uses, ticket: Ticket) -> Result<()> {
     let Err(ticket) = uses.add(ticket) else { return Ok(()) };
-    let listed: Vec<Ticket> = uses.iter().collect();
-    for other in listed {
-        backend.stream_wait(other, ticket.stream)?;
-        uses.remove(other);
+    let wait = |other: Ticket| match backend.stream_wait(other, ticket.stream) {
+        Err(Error::Closed { .. }) if backend.is_complete(ticket) => Ok(false),
+        waited => waited.map(|()| true),
+    };
+    for other in uses.iter() {
+        if !wait(other)? {
+            return Ok(());
+        }
     }
-    let after = backend.record_position(ticket.stream)?;
-    uses.add(after).map_err(|_| Error::Busy { what: "the block is used on too many streams" })
+    if let Some(after) = position(backend, ticket.stream)? {
+        *uses = Uses::of(after);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ringmem::backend::host::HostBackend;
+
+    use super::*;
+
+    #[test]
+    fn a_use_on_a_stream_that_is_closed_meanwhile_leaves_the_others_listed() {
+        let backend = HostBackend::builder().build().expect("a backend").erased();
+        let streams: Vec<StreamId> = (0..=Uses::MOST).map(|_| backend.open_stream(0).expect("a stream")).collect();
+        let mut uses = Uses::NONE;
+        for &stream in &streams {
+            let ticket = position(&*backend, stream).expect("it is open").expect("it is open");
+            if uses.iter().count() == Uses::MOST {
+                backend.close_stream(stream);
+            }
+            add(&*backend, &mut uses, ticket).expect("closed after its work");
+        }
+        let mut listed: Vec<StreamId> = uses.iter().map(|ticket| ticket.stream).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, streams[..Uses::MOST]);
+        let open = backend.open_stream(0).expect("a stream");
+        let ticket = position(&*backend, open).expect("it is open").expect("it is open");
+        add(&*backend, &mut uses, ticket).expect("it waits for all");
+        assert_eq!(uses.iter().map(|ticket| ticket.stream).collect::<Vec<_>>(), [open]);
+    }
 }

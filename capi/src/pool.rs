@@ -53,7 +53,7 @@ use ringmem::snapshot::Snapshot;
 
 use crate::arguments::{Output, Versioned, borrowed, handle, path, read, write};
 use crate::devices::Devices;
-use crate::home_memory::{Calls, HomeMemory, PATIENCE, add, position};
+use crate::home_memory::{Calls, HomeMemory, add, position};
 use crate::status::{Failure, Status, call};
 use crate::streams::{Listener, Raw, Streams};
 
@@ -69,6 +69,8 @@ const MOST_PASSES: u32 = 16;
 const PASSES_IN_VAIN: u32 = 2;
 /// The longest pause for calls of other threads.
 const MOST_PAUSE: Duration = Duration::from_millis(64);
+/// The longest wait of a request for streams.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +305,11 @@ impl Pool {
         if let Some(ready) = block.ready {
             // A failed wait leaves the block live, for the caller's free: it has no other owner.
             let _ = self.backend.wait(ready, None);
+        }
+        // SAFETY: the start is within the block.
+        if let (Some(taints), Some(place)) = (self.backend.taints(), unsafe { block.address_at(0) }) {
+            // What failed was to write for the previous owner.
+            taints.remove(place, bytes as u64);
         }
         self.live_blocks.fetch_add(1, Relaxed);
         let live = self.live_bytes.fetch_add(bytes as u64, Relaxed) + bytes as u64;

@@ -71,6 +71,7 @@ fn impossible_requests_are_refused_with_their_numbers() {
         fails(ringmem_stream_synchronize(devices.0, 9, unknown), Status::NoDevice, "no device 9: the backend has 1");
         fails(ringmem_copy(devices.0, 0, block, block, 1, 9, devices.stream()), Status::Invalid, "unknown direction 9");
         fails(ringmem_simulated_open(65, 1, &mut null_mut()), Status::Invalid, "65");
+        fails(ringmem_simulated_open(0, 1 << 20, &mut null_mut()), Status::Invalid, "0 devices: expected 1 to 64");
     }
     assert_eq!(pool.statistics().live, 1, "a free that fails leaves the block");
     pool.free(block, NULL);

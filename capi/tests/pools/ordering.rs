@@ -4,7 +4,10 @@ use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use libloading::Library;
-use ringmem_capi::devices::{ringmem_devices_enable_peer, ringmem_stream_destroy, ringmem_stream_forget, ringmem_stream_wait};
+use ringmem_capi::devices::{
+    Direction, ringmem_copy, ringmem_devices_enable_peer, ringmem_stream_destroy, ringmem_stream_forget, ringmem_stream_synchronize,
+    ringmem_stream_wait,
+};
 use ringmem_capi::pool::Memory;
 use ringmem_capi::status::Status;
 
@@ -97,6 +100,31 @@ alone! {
         }
     }
 
+    fn a_block_is_valid_for_its_next_owner_after_a_failed_copy() {
+        let (devices, double) = (Opened::cuda(), Double::new());
+        let (pool, a, mut host) = (devices.pool(Memory::Device, 0), devices.stream(), vec![7_u8; 64 * KIB]);
+        let mut copy = |to_device: bool, address: Address| {
+            let (place, bytes) = (host.as_mut_ptr().cast(), host.len() as u64);
+            let (to, from, direction) =
+                if to_device { (address, place, Direction::ToDevice) } else { (place, address, Direction::ToHost) };
+            // SAFETY: open devices, live memory, and a vector that outlives the copies.
+            unsafe { ringmem_copy(devices.0, 0, to, from, bytes, direction as i32, a) }
+        };
+        let x = pool.allocate(64 * KIB, a);
+        double.reset();
+        double.fail("cuMemcpyHtoDAsync_v2", 1, 999);
+        assert_eq!(copy(true, x), Status::Ok, "its first call was made");
+        // SAFETY: open devices and one of their streams.
+        assert_eq!(unsafe { ringmem_stream_synchronize(devices.0, 0, a) }, Status::Driver);
+        assert_ne!(copy(false, x), Status::Ok, "it was not written");
+        pool.free(x, a);
+        let y = pool.allocate(64 * KIB, a);
+        assert_eq!(y, x);
+        assert_eq!(copy(false, y), Status::Ok, "a kernel of its owner may have written it");
+        devices.synchronize(a);
+        pool.free(y, a);
+    }
+
     fn a_recorded_stream_delays_the_reuse() {
         let (devices, double) = (Opened::cuda(), Double::new());
         for bytes in [64 * KIB, 3 * MIB] {
@@ -187,19 +215,52 @@ alone! {
         let (a, from) = (devices.stream(), devices.pool(Memory::Device, 0));
         let source = from.allocate(MIB, NULL);
         let blocks: Vec<_> = (0..4).map(|_| pool.allocate(4 * MIB, a)).collect();
-        double.hold(Step::Copy, 1);
         devices.copy(blocks[0], source, MIB, a);
         pool.free(blocks[0], a);
         pool.free(blocks[2], a);
+        devices.synchronize(a);
+        let large = pool.allocate(8 * MIB, a);
+        assert!(pool.statistics().moves > 0, "the work is complete");
+        pool.free(large, a);
+        let [x, y] = [pool.allocate(4 * MIB, a), pool.allocate(4 * MIB, a)];
+        double.hold(Step::Copy, 1);
+        devices.copy(x, source, MIB, a);
+        pool.free(x, a);
+        pool.free(y, a);
+        pool.free(blocks[1], a);
+        let moves = pool.statistics().moves;
         let releaser = spawn(|| {
             sleep(Duration::from_millis(20));
             let executed = Double::new().executed(Step::Copy);
             Double::new().hold(Step::Copy, 0);
             executed
         });
-        let large = pool.allocate(8 * MIB, a);
-        assert_eq!((releaser.join().expect("no panic"), pool.statistics().moves > 0), (0, true));
-        for address in [blocks[1], blocks[3], large] {
+        let large = pool.allocate(12 * MIB, a);
+        assert_eq!((releaser.join().expect("no panic"), pool.statistics().moves), (0, moves), "after the copy, in new memory");
+        for address in [blocks[3], large] {
+            pool.free(address, a);
+        }
+        from.free(source, NULL);
+    }
+
+    fn an_allocation_waits_for_no_work_while_there_is_other_memory() {
+        let (devices, double) = (Opened::cuda(), Double::new());
+        let pool = devices.pool(Memory::Device, 0);
+        let (a, from) = (devices.stream(), devices.pool(Memory::Device, 0));
+        let source = from.allocate(MIB, NULL);
+        let [x, y] = [pool.allocate(4 * MIB, a), pool.allocate(4 * MIB, a)];
+        double.hold(Step::Copy, 1);
+        devices.copy(x, source, MIB, a);
+        pool.free(x, a);
+        // The copy waits for this thread.
+        let before = double.calls("cuEventQuery");
+        let large = pool.allocate(6 * MIB, a);
+        let queries = double.calls("cuEventQuery") - before;
+        assert_eq!((double.executed(Step::Copy), pool.statistics().moves), (0, 0));
+        assert!(queries < 100, "{queries} queries: it has waited");
+        double.hold(Step::Copy, 0);
+        devices.synchronize(a);
+        for address in [y, large] {
             pool.free(address, a);
         }
         from.free(source, NULL);
