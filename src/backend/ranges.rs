@@ -1,7 +1,6 @@
 //! A backend's live memory: resolves addresses, and owns each allocation.
 
 use core::alloc::Layout;
-use core::ops;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -238,7 +237,7 @@ impl Span {
     }
 }
 
-pub(crate) fn strike(from: &mut Vec<ops::Range<u64>>, one: &ops::Range<u64>) {
+pub(crate) fn strike<T: PartialEq>(from: &mut Vec<T>, one: &T) {
     if let Some(index) = from.iter().position(|other| other == one) {
         from.swap_remove(index);
     }

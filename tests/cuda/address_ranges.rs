@@ -147,6 +147,12 @@ alone! {
         assert_eq!(["cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuMemSetAccess"].map(|call| double.calls(call)), [1, 1, 4]);
         backend.set_peer(1, 0, true).expect("nothing fails now");
         assert_eq!(double.calls("cuCtxEnablePeerAccess"), 2);
+        double.reset();
+        double.fail("cuMemSetAccess", 2, 999);
+        backend.set_peer(1, 0, false).expect_err("the second part");
+        assert_eq!(["cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuMemSetAccess"].map(|call| double.calls(call)), [1, 1, 4], "as before");
+        backend.set_peer(1, 0, true).expect("it is enabled");
+        assert_eq!(double.calls("cuCtxEnablePeerAccess"), 1);
         free(&backend, parts);
     }
 

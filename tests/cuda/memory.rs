@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
-use ringmem::backend::{Address, Backend, Block, Copy, MemoryLocation, Options, Request, Uses};
+use ringmem::backend::{Address, Backend, Block, Copy, DeviceAddress, MemoryLocation, Options, Request, Uses};
 use ringmem::bridge::TransferStrategy;
 use ringmem::config::Config;
 use ringmem::error::LimitOf;
@@ -467,6 +467,28 @@ alone! {
             drop(held);
             stream.synchronize().expect("done");
             rig::eventually("the limit has its bytes back", || limited.used() == 0);
+            sender.send(()).expect("somebody waits");
+        });
+        receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
+    }
+
+    fn an_owner_of_adopted_memory_may_read_a_limit_as_it_is_dropped() {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let backend = rig::open();
+            let stream = Stream::new(&backend, 0).expect("a stream");
+            let limited = Limited::new(Device::new(&backend, 0), 1000);
+            let held = Held::on(&stream);
+            let uses = Uses::of(backend.record_position(stream.id()).expect("a ticket"));
+            // SAFETY: nothing accesses the address; it is freed once, with its uses.
+            unsafe {
+                let owner = Box::new(Asks(limited));
+                let adopted = backend.adopt(0, DeviceAddress::new(1 << 46), Layout::new::<u64>(), owner).expect("no listed memory");
+                backend.free(&adopted, &uses).expect("deferred");
+            }
+            drop(held);
+            stream.synchronize().expect("done");
+            rig::eventually("it is freed", || backend.waiting() == 0);
             sender.send(()).expect("somebody waits");
         });
         receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");

@@ -3,12 +3,13 @@
 use std::alloc::Layout;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use ringmem::backend::{Backend, Launch, MemoryLocation, Options, Request, Uses};
+use ringmem::backend::{Backend, DeviceAddress, Launch, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Error, Image};
@@ -89,6 +90,14 @@ fn frees_and_loads_under_a_kernel() {
 }
 
 /// The kernel outlives the backend: its words are the driver's, and not freed.
+struct SetsOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetsOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Release);
+    }
+}
+
 fn drops_the_backend_under_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
@@ -110,12 +119,23 @@ fn drops_the_backend_under_a_kernel() {
     backend.record(stream).expect("a timed event");
     let unit = backend.capabilities(0).expect("a device").mapping_granularity.expect("the double has address ranges");
     let range = backend.reserve(0, 4 * unit);
+    // The kernel may use both until it ends, after the drop of the backend.
+    let dropped = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let sets = |flag: usize| Box::new(SetsOnDrop(Arc::clone(&dropped[flag])));
+    let uses = Uses::of(backend.record_position(stream).expect("a ticket"));
+    backend.keep(sets(0), &uses, None);
+    // SAFETY: nothing accesses the address; it is freed once, with its uses.
+    unsafe {
+        let adopted = backend.adopt(0, DeviceAddress::new(1 << 46), layout, sets(1)).expect("no listed memory");
+        backend.free(&adopted, &uses).expect("deferred");
+    }
     let [_, waiting, _] = listed();
     let calls = || -> Vec<(&str, u64)> { waiting.iter().map(|&call| (call, double.calls(call))).collect() };
     let before = calls();
     drop(backend);
     drop(range.expect("addresses"));
     assert_eq!(calls(), before);
+    assert_eq!(dropped.each_ref().map(|flag| flag.load(Acquire)), [false; 2], "the kernel still runs");
     words[1].store(1, Release);
 }
 
@@ -127,6 +147,37 @@ fn a_backend_dropped_under_a_kernel_makes_no_call_that_may_wait() {
         .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
     if alone.is_here() {
         drops_the_backend_under_a_kernel();
+    } else {
+        alone.run();
+    }
+}
+
+fn drops_the_backend_under_a_kernel_of_another() {
+    let (mine, other) = (rig::open(), rig::open());
+    let theirs = Stream::new(&other, 0).expect("a stream");
+    let raw = other.raw_stream(theirs.id()).expect("it is open");
+    let held = Held::on(&theirs);
+    // SAFETY: the stream lives longer than its adoption.
+    let id = unsafe { mine.adopt_raw_stream(0, raw, Box::new(())) }.expect("of the primary context");
+    mine.record_position(id).expect("behind the kernel");
+    let (sender, receiver) = mpsc::channel();
+    let closing = thread::spawn(move || {
+        mine.close_stream(id);
+        drop(mine);
+        sender.send(()).expect("somebody waits");
+    });
+    receiver.recv_timeout(rig::LIMIT).expect("it waits for a kernel of another");
+    closing.join().expect("no panic");
+    drop(held);
+    theirs.synchronize().expect("done");
+}
+
+#[test]
+fn a_backend_does_not_wait_for_the_kernel_of_another_on_an_adopted_stream() {
+    let name = concat!(module_path!(), "::a_backend_does_not_wait_for_the_kernel_of_another_on_an_adopted_stream");
+    let alone = Alone::new(name).with("RINGMEM_DOUBLE_DEADLINE_MS", 5000);
+    if alone.is_here() {
+        drops_the_backend_under_a_kernel_of_another();
     } else {
         alone.run();
     }

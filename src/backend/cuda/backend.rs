@@ -1,8 +1,8 @@
 //! [`CudaBackend`]: the public type, its settings, its opening and closing, and [`Backend`] for it. [`Inner`] has the state.
 
-use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
+use core::{fmt, mem};
 use std::boxed::Box;
 use std::sync::Arc;
 use std::thread;
@@ -135,8 +135,9 @@ impl CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        if !process::is_forked() {
-            self.inner.close();
+        // In a fork, the caller's values are the parent's. Of a backend that was not closed completely, queued work may still use them.
+        if process::is_forked() || !self.inner.close() {
+            mem::forget(Arc::clone(&self.inner));
         }
     }
 }

@@ -38,7 +38,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::vec::Vec;
 
 use super::Inner;
@@ -59,10 +59,23 @@ pub(super) struct Deferred {
 #[derive(Default)]
 struct Pending {
     blocks: Vec<(Uses, Block)>,
-    freeing: Vec<Range<u64>>,
+    freeing: Vec<Going>,
     values: Vec<Value>,
-    dropping: Vec<Range<u64>>,
+    dropping: Vec<Going>,
     addresses: Vec<Reserved>,
+}
+
+/// What a thread is freeing or dropping.
+#[derive(PartialEq)]
+struct Going {
+    place: Range<u64>,
+    by: ThreadId,
+}
+
+impl Going {
+    fn here(place: Range<u64>) -> Self {
+        Self { place, by: thread::current().id() }
+    }
 }
 
 struct Value {
@@ -115,14 +128,14 @@ impl Deferred {
             let Pending { blocks, freeing, .. } = &mut *pending;
             let mut is_due = |uses: &Uses, block: &Block| queries.are_complete(uses) && !backend.defers_free(block);
             let due: Vec<Block> = blocks.extract_if(.., |(uses, block)| is_due(uses, block)).map(|(_, block)| block).collect();
-            freeing.extend(due.iter().map(Block::addresses));
+            freeing.extend(due.iter().map(|block| Going::here(block.addresses())));
             due
         };
         // Outside the lock: a drop may free more blocks.
         for block in freeing {
             let freed = caught(|| free_unless_kernel(&block, backend));
             let mut pending = self.pending();
-            strike(&mut pending.freeing, &block.addresses());
+            strike(&mut pending.freeing, &Going::here(block.addresses()));
             match freed {
                 Some(Some(Ok(()))) => {}
                 Some(None) => pending.blocks.push((Uses::NONE, block)),
@@ -138,7 +151,7 @@ impl Deferred {
             // The drop of a value that is bound to no block may wait for those that are.
             due.sort_by_key(|value| value.bound_to.is_none());
             pending.values = values;
-            pending.dropping.extend(due.iter().filter_map(|value| value.bound_to.clone()));
+            pending.dropping.extend(due.iter().filter_map(|value| value.bound_to.clone()).map(Going::here));
             self.recount(&pending);
             due
         };
@@ -149,7 +162,7 @@ impl Deferred {
             }
             if let Some(bound_to) = bound_to {
                 let mut pending = self.pending();
-                strike(&mut pending.dropping, &bound_to);
+                strike(&mut pending.dropping, &Going::here(bound_to));
                 self.recount(&pending);
             }
         }
@@ -183,12 +196,13 @@ impl Deferred {
         let (pending, address) = (self.pending(), part.address());
         let is_within = |bound_to: &Range<u64>| bound_to.contains(&address);
         let is_kept = |value: &Value| value.bound_to.as_ref().is_some_and(is_within) && backend.are_complete(&value.uses);
-        pending.has(address) || pending.dropping.iter().any(is_within) || pending.values.iter().any(is_kept)
+        pending.has(address) || pending.dropping.iter().any(|going| is_within(&going.place)) || pending.values.iter().any(is_kept)
     }
 
+    /// Another thread is freeing a block or dropping a value. What this thread does waits for its own caller.
     pub fn is_freeing(&self) -> bool {
-        let pending = self.pending();
-        !(pending.freeing.is_empty() && pending.dropping.is_empty())
+        let (pending, this) = (self.pending(), thread::current().id());
+        pending.freeing.iter().chain(&pending.dropping).any(|going| going.by != this)
     }
 
     pub fn len(&self) -> usize {
@@ -213,7 +227,11 @@ impl Deferred {
 
 impl Pending {
     fn has(&self, address: u64) -> bool {
-        self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.freeing.iter().cloned()).any(|place| place.contains(&address))
+        self.blocks
+            .iter()
+            .map(|(_, block)| block.addresses())
+            .chain(self.freeing.iter().map(|going| going.place.clone()))
+            .any(|place| place.contains(&address))
     }
 }
 

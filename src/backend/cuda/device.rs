@@ -25,6 +25,7 @@
 //! once. A failure drops the device, and the drop releases in reverse: streams first, then the memory and events that they use, then the pool, then the
 //! context. [`Device::run_and_wait`] returns only after its calls are complete, since they use the caller's memory, even if one of them failed.
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
@@ -440,8 +441,12 @@ impl Inner {
         }
         let _bound = home.bind()?;
         let context = other.context().0;
+        // What another library has set already stays after a failure.
+        let changes_context = Cell::new(true);
         let set = |enabled: bool| {
-            let said = if enabled {
+            let said = if !changes_context.get() {
+                Ok(())
+            } else if enabled {
                 // SAFETY: `other` retains the context as long as the backend lives.
                 unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
             } else {
@@ -450,8 +455,8 @@ impl Inner {
             };
             match said {
                 Ok(()) => {}
-                Err(Error::Driver { code: code::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
-                Err(Error::Driver { code: code::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
+                Err(Error::Driver { code: code::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => changes_context.set(false),
+                Err(Error::Driver { code: code::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => changes_context.set(false),
                 Err(error) => return Err(error),
             }
             if let Some(pool) = &other.pool {
@@ -460,10 +465,8 @@ impl Inner {
             self.set_access_to_parts(other, device, if enabled { READ_WRITE } else { NO_ACCESS })
         };
         if let Err(error) = set(enabled) {
-            if enabled {
-                // Else some access would stay enabled, and a later call to disable it would find the peer not listed and do nothing.
-                let _ = set(false);
-            }
+            // Else some access would differ from the list, and a later call would find the peer as it is wanted, and do nothing.
+            let _ = set(!enabled);
             return Err(error);
         }
         let counts = &self.counts;

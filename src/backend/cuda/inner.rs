@@ -42,9 +42,9 @@
 //!
 //! # Closing
 //!
-//! [`close`](Inner::close) waits for the kernels of one stream after another, for [`CLOSE_TIMEOUT`] each, and then for other work. If that succeeds, modules,
-//! timed events and then devices are released. Else they are leaked, because releasing them would wait for the kernel, and pending frees are leaked with
-//! them.
+//! [`close`](Inner::close) waits for the kernels of one stream after another, for [`CLOSE_TIMEOUT`] each, and then for other work; on a stream that others use
+//! too, again for so long at most. If that succeeds, modules, timed events and then devices are released. Else they are leaked, because releasing them would
+//! wait for the kernel, and with them all that queued work may still use: pending frees, kept values, owners of adopted memory.
 
 use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -227,14 +227,15 @@ impl Inner {
         self.deferred.drain(self);
     }
 
-    /// Ends the backend, once, in a process that may call the driver.
-    pub fn close(&self) {
+    /// Ends the backend, once, in a process that may call the driver. Returns false if work may still run: then nothing of it may be dropped.
+    #[must_use]
+    pub fn close(&self) -> bool {
         self.watch.end();
         self.queues().iter().for_each(|queue| self.close_queue(queue));
         // Those that were complete when they were closed may be removed by now.
         let queues = self.queues();
         let kernels_ended = queues.iter().all(|queue| queue.kernels_end_within(CLOSE_TIMEOUT));
-        let is_complete = kernels_ended && queues.iter().all(|queue| queue.wait_for_all());
+        let is_complete = kernels_ended && queues.iter().all(|queue| queue.wait_for_all(CLOSE_TIMEOUT));
         self.tidy();
         if is_complete {
             let opened = mem::take(&mut *self.cudarc.lock().unwrap_or_else(PoisonError::into_inner));
@@ -252,5 +253,6 @@ impl Inner {
                 device.leak();
             }
         }
+        is_complete
     }
 }

@@ -61,6 +61,8 @@ impl CudaBackend {
     ///
     /// [`Busy`](Error::Busy) if a kernel is queued or running at the first call; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
+        // cudarc would call the driver.
+        driver::check_callable("cuDevicePrimaryCtxRetain")?;
         self.inner.device(device)?;
         let _no_launches = self.inner.block_launches();
         let mut opened = self.inner.cudarc.lock().unwrap_or_else(PoisonError::into_inner);

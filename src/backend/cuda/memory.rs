@@ -390,6 +390,7 @@ impl CudaBackend {
     /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's,
     /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn advise(&self, block: &Block, advice: Advice) -> Result<()> {
+        driver::check_not_forked("cuMemAdvise")?;
         let Some(address) = block.device_address.filter(|_| block.location == MemoryLocation::Unified) else {
             return Err(Error::Unsupported { what: "advice about memory that is not managed" });
         };

@@ -565,8 +565,10 @@ impl Queue {
         self.wait_for(self.last_launch.load(Acquire), Some(timeout)).unwrap_or(false)
     }
 
-    pub fn wait_for_all(&self) -> bool {
-        self.wait_for(self.last(), None).unwrap_or(false)
+    /// Waits without limit for work of its own; kernels of others on a shared stream may run forever.
+    pub fn wait_for_all(&self, of_others: Duration) -> bool {
+        let limit = self.is_shared.load(Relaxed).then_some(of_others);
+        self.wait_for(self.last(), limit).unwrap_or(false)
     }
 
     pub fn may_be_unbounded(&self) -> bool {
