@@ -97,7 +97,8 @@ pub fn run(
                 let mut fit = Fit::new(out, columns);
                 command.perform(image, terminal, &mut fit, err).and_then(|()| Ok(fit.flush()?))
             }
-            None => command.perform(image, terminal, out, err),
+            // What has no line end at its end, such as a pickle, is written by this.
+            None => command.perform(image, terminal, out, err).and_then(|()| Ok(out.flush()?)),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let text = error.render();

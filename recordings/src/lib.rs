@@ -268,6 +268,27 @@ impl Recording {
     }
 }
 
+/// The lines of a table's rows. The reader's own count is of the place where it began to read a row: before empty lines, and between the two characters
+/// that end a line.
+#[derive(Default)]
+pub(crate) struct Lines {
+    counted: usize,
+    ends: u64,
+}
+
+impl Lines {
+    /// Of a row at this position, which is after those of before.
+    pub fn of(&mut self, text: &str, position: Option<&csv::Position>) -> u64 {
+        let from = position.and_then(|position| usize::try_from(position.byte()).ok()).unwrap_or(0);
+        let rest = text.as_bytes().get(from..).unwrap_or_default();
+        let begin = from + rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let passed = text.as_bytes().get(self.counted..begin).unwrap_or_default();
+        self.ends += passed.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        self.counted = self.counted.max(begin);
+        self.ends + 1
+    }
+}
+
 /// The known form of a file that is none of these recordings, and how to convert it.
 fn other_form(bytes: &[u8]) -> Option<String> {
     const COMPRESSED: [(&[u8], &str); 6] = [

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::stacks::{Frame, NameId, StackId, Stacks};
-use crate::{Device, Event, Format, Kind, NO_STREAM, ReadError, Recording, at, hold};
+use crate::{Device, Event, Format, Kind, Lines, NO_STREAM, ReadError, Recording, at, hold};
 
 /// A trace of a `Logged` memory.
 pub(crate) fn trace(text: &str) -> Result<Recording, ReadError> {
@@ -91,7 +91,8 @@ impl Blocks {
                     self.live_bytes -= event.size;
                 }
                 None => {
-                    event.block = u32::MAX;
+                    // Nothing of the recording leaves with it.
+                    (event.block, event.size) = (u32::MAX, 0);
                     self.device.unknown_frees += 1;
                 }
             },
@@ -170,11 +171,12 @@ impl Call<'_> {
 pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let (mut blocks, mut stacks) = (Blocks::default(), Stacks::default());
-    let headers = reader.headers().map_err(|error| fact(&error, &csv::StringRecord::new()))?.clone();
+    let mut lines = Lines::default();
+    let headers = reader.headers().map_err(|error| fact(&error, &csv::StringRecord::new(), 1))?.clone();
     let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(|error| fact(&error, &headers))? {
-        let line = record.position().map_or(0, csv::Position::line);
-        let call: Call<'_> = record.deserialize(Some(&headers)).map_err(|error| fact(&error, &headers))?;
+    while reader.read_record(&mut record).map_err(|error| fact(&error, &headers, lines.of(text, error.position())))? {
+        let line = lines.of(text, record.position());
+        let call: Call<'_> = record.deserialize(Some(&headers)).map_err(|error| fact(&error, &headers, line))?;
         call.add_to(&mut blocks, &mut stacks).map_err(|what| ReadError::line(line, what))?;
     }
     if !text.ends_with('\n') {
@@ -184,8 +186,7 @@ pub(crate) fn table(text: &str) -> Result<Recording, ReadError> {
 }
 
 /// A fault in a table, with its column.
-fn fact(error: &csv::Error, headers: &csv::StringRecord) -> ReadError {
-    let line = error.position().map_or(1, csv::Position::line);
+fn fact(error: &csv::Error, headers: &csv::StringRecord, line: u64) -> ReadError {
     let column = |number: u64| headers.get(usize::try_from(number).ok()?);
     let what = match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => match err.field().and_then(column) {

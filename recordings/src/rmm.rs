@@ -9,7 +9,7 @@
 use std::num::NonZeroU64;
 
 use crate::stacks::{NameId, StackId, Stacks};
-use crate::{Builder, Format, Raw, ReadError, Recording, at};
+use crate::{Builder, Format, Lines, Raw, ReadError, Recording, at};
 
 const COLUMNS: [&str; 4] = ["Action", "Pointer", "Size", "Stream"];
 
@@ -60,10 +60,10 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
     let mut builder = Builder::default();
     let mut clock = Clock::default();
     let mut row = csv::StringRecord::new();
-    let fact = |error: csv::Error| ReadError::line(error.position().map_or(0, csv::Position::line), error.to_string());
+    let mut lines = Lines::default();
     let unended = (!text.ends_with('\n')).then(|| text.lines().count() as u64);
-    while reader.read_record(&mut row).map_err(fact)? {
-        let line = row.position().map_or(0, csv::Position::line);
+    while reader.read_record(&mut row).map_err(|error| ReadError::line(lines.of(text, error.position()), error.to_string()))? {
+        let line = lines.of(text, row.position());
         let fault = |what: String| {
             let remedy = if Some(line) == unended { "; no line end: the log is truncated, remove this line" } else { "" };
             ReadError::line(line, what + remedy)

@@ -10,7 +10,7 @@ mod policies;
 mod report;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,9 +101,11 @@ const ADDRESSES: (u64, u64) = (16, 1 << 40);
 ///
 /// It is not in proportion to the peak: with less than 64 pages of 2 MiB the pool has one zone of addresses instead of two, so the figures of recordings with
 /// a low peak would change.
-fn device_bytes(trace: &Trace, limit: Option<u64>) -> u64 {
+fn device_bytes(arguments: &Arguments, trace: &Trace, limit: Option<u64>) -> u64 {
+    // A slab ends with less than a block, and a class is up to twice a request: with slabs of a chosen size, or wide classes, both waste that at once.
+    let factor = if arguments.slab.is_some() || arguments.sub_steps == 1 { 4 } else { 2 };
     let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
-    let enough = |requested: u64| requested.saturating_mul(2).saturating_add(1 << 30).min(DEVICE);
+    let enough = |requested: u64| requested.saturating_mul(factor).saturating_add(1 << 30).min(DEVICE);
     limit.unwrap_or_else(|| enough(trace.events().iter().map(requested).fold(0, u64::saturating_add)))
 }
 
@@ -115,6 +117,12 @@ const SAMPLES: u64 = 2000;
 const EVENTS_A_STEP: u64 = 4096;
 /// Most streams; each is a thread.
 const STREAMS: u64 = 256;
+
+/// The same for two paths of one file, which need not exist yet.
+fn in_its_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(path.file_name().unwrap_or_default())
+}
 
 fn steps(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -133,6 +141,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         {
             return Err(Failure::Usage(format!("{option} {} is {} itself", path.display(), arguments.file.display())));
         }
+    }
+    if let (Some(snapshot), Some(csv)) = (&arguments.snapshot, &arguments.csv)
+        && in_its_folder(snapshot) == in_its_folder(csv)
+    {
+        return Err(Failure::Usage(format!("--csv and --snapshot name one file, {}", csv.display())));
     }
     let mut recording = parse(contents(&mut source)?, EVENTS).map_err(|fact| of_file(&arguments.file, &fact))?;
     let numbers: Vec<String> = recording.devices.iter().map(|device| device.number.to_string()).collect();
@@ -199,7 +212,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     }
     drop(bar);
     if let Some(path) = &arguments.snapshot {
-        seen.snapshot.write(path).map_err(Failure::fact)?;
+        output::replace(path, seen.snapshot.to_json().as_bytes())?;
     }
     if let Some(path) = &arguments.csv {
         output::replace(path, snapshot::csv(&seen.calls).to_string().as_bytes())?;
@@ -218,7 +231,7 @@ struct Rig {
 
 impl Rig {
     fn new(arguments: &Arguments, trace: &Trace, slab: Option<u64>, limit: Option<u64>) -> Result<Self, Failure> {
-        let memory = device_bytes(trace, limit);
+        let memory = device_bytes(arguments, trace, limit);
         // The memory is never read: a pool of any size is replayed without any.
         let builder: Builder = HostBackend::builder().device_memory(memory).poison(false);
         let backend = builder.build().map_err(|error| arguments.no_addresses(error))?;

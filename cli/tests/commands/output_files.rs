@@ -47,6 +47,29 @@ impl Place {
     }
 }
 
+/// The last bytes of a pickle, which has no line end, are written when the program ends.
+#[test]
+fn a_full_disk_under_the_printed_output_is_an_error() {
+    let place = Place::new();
+    fs::write(&place.trace, "alloc 0 4096 256\n").expect("room");
+    let mut program = Command::new("bash");
+    // The file begins so long that its limit, in KiB, is 20 bytes before the end of the pickle.
+    let script =
+        "set -e; all=$(\"$@\" | wc -c); limit=$((all / 1024 + 1)); truncate -s $((limit * 1024 - all + 20)) \"$0\"; ulimit -f $limit
+        exec \"$@\" >>\"$0\"";
+    program.args(["-c", script, text(&place.to), env!("CARGO_BIN_EXE_ringmem"), "view", text(&place.trace), "--format", "pytorch"]);
+    finish(program).refuses(1, &["File too large"]);
+}
+
+#[test]
+fn two_outputs_with_one_name_are_refused() {
+    let place = Place::new();
+    let other = place.folder.path().join("inputs/../ringmem.1");
+    let ran = execute(["replay", text(&place.trace), "--snapshot", text(&place.to), "--csv", text(&other)]);
+    ran.refuses(2, &["--csv and --snapshot name one file"]);
+    assert!(!place.to.exists());
+}
+
 #[test]
 fn a_full_disk_keeps_the_old_output() {
     let place = Place::new();

@@ -328,7 +328,7 @@ fn invalid_options_are_named_in_the_error() {
 
 #[test]
 fn a_trace_of_too_many_events_is_an_error() {
-    let file = file(&vec![b'\n'; (1 << 24) + 1]);
+    let file = file(&[b"free 0\n".as_slice(), &vec![b'\n'; (1 << 24) + 1]].concat());
     call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
 }
 

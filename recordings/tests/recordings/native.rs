@@ -53,6 +53,10 @@ fn frees_of_unknown_blocks_are_counted() {
     let device = &recording.devices[0];
     assert_eq!(events(device), [(Alloc, 0, 10), (Free, u32::MAX, 0), (Free, 0, 10), (Free, u32::MAX, 0)]);
     assert_eq!((device.unknown_frees, device.peak()), (2, (10, 1)));
+    let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
+    let recording = read(format!("{head}alloc,1,0,4096,256,,,,,,\nfree,2,9,4096,256,,,,,,\nalloc,3,1,4096,256,,,,,,\n"));
+    let device = &recording.devices[0];
+    assert_eq!((device.unknown_frees, device.peak()), (1, (8192, 3)), "nothing that was recorded leaves with it");
 }
 
 #[test]
@@ -82,6 +86,8 @@ fn an_invalid_text_is_an_error_with_its_line() {
         (format!("{head}alloc,1,0,1152921504606846976,1,,,,,,\n"), "line 2: a block of 1152921504606846976 bytes"),
         (format!("{head}alloc,1,0,,1,,,,,,\n"), "line 2: no `bytes`"),
         (format!("{head}free,1,,,,,,,,,\n"), "line 2: no `block`"),
+        (format!("{head}alloc,1,0,1,1,,,,,,\nfree,1,,,,,,,,,\n").replace('\n', "\r\n"), "line 3: no `block`"),
+        (format!("{head}\n\nalloc,1,0,x,1,,,,,,\n"), "line 4: `bytes`: invalid digit"),
         (format!("{head}freed,1,0,,,,,,,,\n"), "line 2: unknown variant `freed`"),
         (format!("{head}alloc,1,0,1,1,,"), "line 2: 7 fields, expected 11: `name` is missing"),
         (format!("{head}alloc,1,0,1,1,,,,,,"), "line 2: no line end"),

@@ -94,6 +94,22 @@ fn an_invalid_line_is_an_error_with_its_number() {
     assert!(error.starts_with("line 2: `Size` may lack its last characters; no line end"), "{error}");
 }
 
+/// The reader of tables begins a row before the empty lines above it, and between the characters of a line end.
+#[test]
+fn lines_are_counted_with_any_ends_and_with_empty_ones() {
+    let log = "Action,Stream,Pointer,Size\nallocate,0,0x1,4096\nallocate,0,0x2,40";
+    for (log, line) in
+        [(log.to_owned(), 3), (log.replace('\n', "\r\n"), 3), (log.replace('\n', "\n\n"), 5), (log.replace('\n', "\r\n\r\n"), 5)]
+    {
+        let error = refuses(log.clone());
+        assert!(error.starts_with(&format!("line {line}: `Size` may lack its last characters; no line end")), "{error} of {log:?}");
+    }
+    let error = refuses(format!("{HEADER}1,t,allocate,0x1,8,0\n\n\n\n1,t,allocate,0x2,much,0\n"));
+    assert!(error.starts_with("line 6: `Size` is `much`"), "{error}");
+    let error = refuses(format!("{HEADER}1,t,allocate,0x1,8,0\n1,t,allocate,0x2,20").replace('\n', "\r\n"));
+    assert!(error.starts_with("line 3: 5 fields") && error.ends_with("remove this line"), "{error}");
+}
+
 #[test]
 fn a_last_line_without_its_end_is_a_call_if_its_fields_are_valid() {
     let recording = read(format!("{HEADER}1,t,allocate,0x1,100,0x0\n1,t,free,0x1,100,0x0"));

@@ -236,7 +236,7 @@ impl Report<'_> {
         let Self { arguments, tally, seen, .. } = self;
         let limit = match arguments.limit {
             Some(limit) => format!("limit {}", size::show(limit)),
-            None if tally.refused > 0 => format!("no limit on a device of {}", size::show(device_bytes(self.trace, None))),
+            None if tally.refused > 0 => format!("no limit on a device of {}", size::show(device_bytes(self.arguments, self.trace, None))),
             None => "no limit".to_owned(),
         };
         match arguments.no_pool {
