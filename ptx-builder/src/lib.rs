@@ -43,6 +43,7 @@ mod package;
 mod ptx;
 mod ptxas;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -144,7 +145,11 @@ impl Builder {
         })?;
         let kernels = ptx::checked(&text, processor, *version).map_err(|faults| Error::Unusable { path: path.clone(), faults })?;
         ptxas::assemble(&path, processor)?;
-        Ok(Ptx { sources: sources(&directory.join(&package.library).with_extension("d"))?, path, text, kernels })
+        let mut sources = sources(&directory.join(&package.library).with_extension("d"))?;
+        // Cargo runs no build script for another version or feature of a dependency.
+        let manifests = manifests(&package.workspace, &sources);
+        sources.extend(manifests);
+        Ok(Ptx { sources, path, text, kernels })
     }
 
     fn flags(&self) -> String {
@@ -208,6 +213,13 @@ fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
+/// What decides on the dependencies: the lock file and the manifest of the workspace, and the manifests of the packages with these sources.
+fn manifests(workspace: &Path, sources: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let of_source = |source: &PathBuf| source.ancestors().skip(1).map(|folder| folder.join("Cargo.toml")).find(|path| path.is_file());
+    let of_workspace = ["Cargo.lock", "Cargo.toml"].map(|name| workspace.join(name)).into_iter().filter(|path| path.is_file());
+    sources.iter().filter_map(of_source).chain(of_workspace).collect()
+}
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -224,6 +236,22 @@ mod tests {
         assert!(File::open(&path).unwrap().try_lock().is_err());
         drop(first);
         locked(&path).unwrap();
+    }
+
+    #[test]
+    fn the_manifests_of_the_workspace_and_of_each_package_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [root, kernels, shared] = ["", "kernels", "shared"].map(|name| folder.path().join(name));
+        for package in [&kernels, &shared] {
+            fs::create_dir_all(package.join("src")).unwrap();
+            fs::write(package.join("Cargo.toml"), "").unwrap();
+        }
+        let sources = [kernels.join("src/lib.rs"), kernels.join("src/step.rs"), shared.join("src/lib.rs")];
+        let of_packages = [kernels.join("Cargo.toml"), shared.join("Cargo.toml")];
+        assert_eq!(manifests(&root, &sources), BTreeSet::from(of_packages.clone()), "a workspace without these has none");
+        let of_workspace = ["Cargo.lock", "Cargo.toml"].map(|name| folder.path().join(name));
+        of_workspace.iter().for_each(|path| fs::write(path, "").unwrap());
+        assert_eq!(manifests(folder.path(), &sources), of_packages.into_iter().chain(of_workspace).collect());
     }
 
     #[test]

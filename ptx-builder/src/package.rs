@@ -18,6 +18,8 @@ pub(crate) struct Package {
     pub manifest: PathBuf,
     /// The name of the library's crate.
     pub library: String,
+    /// With the versions and features of dependencies.
+    pub workspace: PathBuf,
 }
 
 impl Package {
@@ -49,7 +51,8 @@ fn selected(metadata: &str, name: &str) -> Result<Package, String> {
         package["targets"].as_array().and_then(|targets| targets.iter().find(is_library)).and_then(|target| target["name"].as_str());
     match (library, package["manifest_path"].as_str()) {
         (Some(library), Some(manifest)) => {
-            Ok(Package { name: name.to_owned(), manifest: manifest.into(), library: library.replace('-', "_") })
+            let workspace = metadata["workspace_root"].as_str().unwrap_or_default().into();
+            Ok(Package { name: name.to_owned(), manifest: manifest.into(), library: library.replace('-', "_"), workspace })
         }
         _ => Err("it has no library: kernels are in `src/lib.rs`".to_owned()),
     }
@@ -59,7 +62,7 @@ fn selected(metadata: &str, name: &str) -> Result<Package, String> {
 mod tests {
     use super::*;
 
-    const METADATA: &str = r#"{"packages":[
+    const METADATA: &str = r#"{"workspace_root":"/w","packages":[
         {"name":"host","manifest_path":"/w/host/Cargo.toml","targets":[{"kind":["bin"],"name":"host"}]},
         {"name":"libc","manifest_path":"/w/libc/Cargo.toml","targets":[
             {"kind":["custom-build"],"name":"build-script-build"},
@@ -68,7 +71,12 @@ mod tests {
     #[test]
     fn a_library_with_another_name_than_its_package_is_found() {
         let found = selected(METADATA, "libc").unwrap();
-        let expected = Package { name: "libc".to_owned(), manifest: "/w/libc/Cargo.toml".into(), library: "my_kernels".to_owned() };
+        let expected = Package {
+            name: "libc".to_owned(),
+            manifest: "/w/libc/Cargo.toml".into(),
+            library: "my_kernels".to_owned(),
+            workspace: "/w".into(),
+        };
         assert_eq!(found, expected);
         let other = Package { manifest: "/other/libc/Cargo.toml".into(), ..expected };
         assert_ne!(found.file_stem(), other.file_stem());
