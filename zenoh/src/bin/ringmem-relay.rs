@@ -1,6 +1,7 @@
 //! `ringmem-relay send|receive --ring PATH --key KEY`: relays a ring in a file to a ring in a file on another host.
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -76,7 +77,8 @@ fn watch<E: Send + 'static>(relay: Relay<E>, report: bool) -> Result<()> {
         thread::sleep(Duration::from_millis(if report { 1000 } else { 100 }));
         let now = relay.metrics();
         if report && now != last {
-            println!("{now:?}");
+            // Without a reader or on a full disk, the relay goes on.
+            let _ = writeln!(io::stdout(), "{now:?}");
         }
         last = now;
     }
@@ -99,7 +101,8 @@ fn session(arguments: &Arguments, ring: &RingType) -> Result<Session> {
 }
 
 fn main() -> ExitCode {
-    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
+    let given: Option<Vec<String>> = std::env::args_os().skip(1).map(|argument| argument.into_string().ok()).collect();
+    let Some(arguments) = given.and_then(|given| Arguments::parse(given.into_iter())) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
