@@ -1,8 +1,9 @@
 //! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used value.
 //!
 //! 1. It never exceeds its capacity.
-//! 2. One thread computes the value of a missing key; others that request it wait. Other keys do not wait.
-//! 3. A failed computation is not cached.
+//! 2. One thread computes the value of a missing key; others that request it wait. Other keys do not wait. A key that is evicted while its value is computed
+//!    is computed again.
+//! 3. A failed computation is not cached. Its place is taken before, by an eviction.
 //! 4. A hit clones the value. Put large values into an [`Arc`].
 //!
 //! ```

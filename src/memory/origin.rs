@@ -43,6 +43,12 @@ impl Origin {
         }
     }
 
+    /// For foreign code, whose allocations are its own.
+    pub fn none<R>(run: impl FnOnce() -> R) -> R {
+        let _scope = Scope::begin(None);
+        run()
+    }
+
     pub fn current() -> Option<Self> {
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }

@@ -15,6 +15,7 @@ use std::vec::Vec;
 use super::{Memory, check_align, max_bytes};
 use crate::backend::{Block, Uses, same_backend};
 use crate::stream::Stream;
+use crate::sys::panic::{at_most_one, each};
 use crate::{Error, Result};
 
 /// The calls to a [`Logged`](super::Logged) memory.
@@ -157,7 +158,8 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Number`]: a block's number is not above the previous ones. The line is that of the text form.
+    /// [`TraceError::Number`]: a block's number is not above the previous ones. [`TraceError::Line`]: a free lists more than [`Uses::MOST`] streams. The line
+    /// is that of the text form.
     ///
     /// ```
     /// use ringmem::memory::{Event, Trace};
@@ -174,6 +176,9 @@ impl Trace {
                     return Err(TraceError::Number { line, block });
                 }
                 last = Some(block);
+            }
+            if matches!(event, Event::Free { after, .. } if after.len() > Uses::MOST) {
+                return Err(TraceError::Line { line, form: FREE });
             }
         }
         Ok(Self { events })
@@ -292,11 +297,13 @@ impl<M: Memory> Run<'_, M> {
 
 impl<M: Memory> Drop for Run<'_, M> {
     fn drop(&mut self) {
-        for (_, block) in core::mem::take(&mut self.live) {
+        let live = core::mem::take(&mut self.live);
+        let free = |(_, block)| {
             if let Err(error) = self.free(block, Uses::NONE) {
                 self.memory.backend().unreported(error);
             }
-        }
+        };
+        at_most_one(|| each(live, free));
     }
 }
 

@@ -130,7 +130,7 @@ impl<M: Memory> Pool<M> {
     ///
     /// # Errors
     ///
-    /// As an allocation.
+    /// As an allocation; [`Unsupported`](crate::Error::Unsupported) if the pool is not [enabled](Builder::enabled).
     #[track_caller]
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let shared = self.here()?;

@@ -176,6 +176,8 @@ fn a_pool_reports_growth_trims_and_exhaustion() {
         assert!(pool.trim_to(0) > 0);
         Buffer::<u8, _>::new(pool.clone(), 3 << 20).unwrap_err();
     });
+    let mapped = lines(|| drop(Buffer::<u8, _>::new(Pool::builder(Device::new(&backend, 0)).build().unwrap(), 1000).unwrap()));
+    assert!(mapped.iter().any(|line| line.starts_with("SPAN upstream allocation bytes=")), "{mapped:?}");
     for wanted in ["SPAN upstream allocation bytes=2097152", "SPAN trim keep=0", "DEBUG trimmed bytes=2097152"] {
         assert!(found.iter().any(|line| line == wanted), "{wanted} in {found:?}");
     }

@@ -5,7 +5,7 @@
 //! 1. No call panics without a driver: [`Driver::load`] reports what is missing.
 //! 2. No free, load or copy synchronises with a running kernel; such a free is deferred. Pinned and managed memory, streams beyond 26 per
 //!    device, and device memory without a pool are allocated on demand, which may block under a kernel, as may page-locking.
-//!    Other processes' and libraries' kernels are unknown here.
+//!    Kernels of other processes, libraries and backends are unknown here: a program has one `CudaBackend`.
 //! 3. No call reaches the driver in a fork or in a process that is ending.
 //!
 //! Streams share a device's hardware queues, 8 by default: an operation behind a kernel can block another stream. With a persistent kernel

@@ -69,6 +69,7 @@ use crate::pool::heap::{Base, Claim, LONGEST, PartId, Zone};
 use crate::pool::tag::Tag;
 use crate::sys::clock::nanoseconds;
 use crate::sys::panic::{both, each};
+use crate::trace::span;
 use crate::{Error, Result};
 
 /// Addresses for each byte that the pool may reserve.
@@ -552,6 +553,7 @@ impl<M: Memory> Central<M> {
         let handle = ((self.lock().heap.total_of(zone) + wanted) / HANDLES / step * step).max(step);
         while reservation.kept < wanted {
             let (offset, bytes) = (extending.offset(), handle.min(wanted - reservation.kept));
+            let _span = span!("upstream allocation", bytes = bytes);
             match Origin::unnamed(|| self.call_upstream(|memory| memory.map(range, offset, bytes))) {
                 Ok(block) => {
                     reservation.kept += bytes;

@@ -243,7 +243,7 @@ impl<M: Memory> Central<M> {
             return false;
         }
         let _reset = Reset;
-        callback(requested)
+        Origin::none(|| callback(requested))
     }
 
     /// Returns the memory that a failed request could neither reach nor await.
@@ -387,6 +387,9 @@ impl<M: Memory> Central<M> {
     /// Reserves memory for all of `count` blocks, or for none: takes them all, and returns them to the heap. Meanwhile they are live: a request of another
     /// thread that they leave too little for does not wait for them.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
+        if !self.options.is_enabled {
+            return Err(Error::Unsupported { what: "blocks in advance from a pool that is not enabled" });
+        }
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 1).ok());
         let class = layout.and_then(|layout| self.class_of(layout)).ok_or(Error::Size {
             what: "size in bytes",

@@ -145,6 +145,8 @@ fn an_invalid_line_is_an_error_with_its_number() {
         assert!(matches!(Trace::parse(twice), Err(TraceError::Number { block, .. }) if block == number), "{twice}");
     }
     assert_eq!(Trace::parse(""), Ok(Trace::default()));
+    let events = vec![Event::Alloc { block: 0, size: 1, align: 1, on: None }, Event::Free { block: 0, after: [0, 1, 2, 3, 4].into() }];
+    assert!(matches!(Trace::new(events), Err(TraceError::Line { line: 2, .. })), "a free after more streams than a block lists");
 }
 
 #[test]

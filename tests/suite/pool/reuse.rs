@@ -201,6 +201,14 @@ fn a_failed_prewarm_reserves_nothing() {
 }
 
 #[test]
+fn a_pool_that_is_not_enabled_has_no_blocks_in_advance() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).enabled(false).build().unwrap();
+    let error = pool.prewarm(1000, 1).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+#[test]
 fn prewarmed_blocks_need_no_new_allocation() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
-use ringmem::memory::Device;
+use ringmem::memory::{Buffer, Device, Tracked};
 use ringmem::pool::Builder;
 use ringmem::stream::Stream;
 
@@ -151,6 +151,25 @@ fn a_shortage_uses_blocks_freed_by_the_callback() {
     shortage(Bytes::new(pool.clone(), 1000));
     assert_eq!(*asked.lock().unwrap(), [4 * MIB, 1000], "it had nothing more");
     drop(whole);
+}
+
+#[test]
+fn an_allocation_of_the_callback_is_reported_with_its_own_line() {
+    let backend = backend(64 * MIB);
+    let other = Tracked::new(Device::new(&backend, 0));
+    let (theirs, spilled) = (other.clone(), Arc::new(Mutex::new(None)));
+    let kept = Arc::clone(&spilled);
+    let spill = move |_| {
+        *kept.lock().unwrap() = Some((Buffer::<u8, _>::new(theirs.clone(), 100).unwrap(), line!()));
+        false
+    };
+    let pool = one_slab(&backend).on_out_of_memory(spill).build().unwrap();
+    let _whole = give(&pool, 4 * MIB);
+    shortage(Bytes::new(pool.clone(), 1000));
+    let spilled = spilled.lock().unwrap();
+    let (_, line) = spilled.as_ref().expect("it was asked");
+    let lines: Vec<u32> = other.leaks().iter().map(|leak| leak.caller.line()).collect();
+    assert_eq!(lines, [*line]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Block, MemoryLocation, Uses};
-use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Statistics, Tracked};
+use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Statistics, Trace, Tracked};
 use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
 
@@ -252,6 +252,27 @@ fn a_panicking_allocation_is_not_counted() {
         drop((give(&pool, KIB), give(&pool, 5 * KIB)));
         pool.trim_to(0);
         assert_eq!(pool.statistics().reserved_bytes, 0);
+    }
+}
+
+#[test]
+fn a_replay_frees_the_rest_although_each_free_panics() {
+    let backend = backend(64 * MIB);
+    let panics = Arc::new(AtomicBool::new(false));
+    let memory = Panicking(Device::new(&backend, 0), Arc::clone(&panics));
+    let trace = Trace::parse("alloc 0 4096 1\nalloc 1 4096 1\nalloc 2 4096 1\n").expect("a trace");
+    for panics_too in [false, true] {
+        let mut seen = 0;
+        let after = |_| {
+            seen += 1;
+            if seen == 3 {
+                panics.store(true, Relaxed);
+                assert!(!panics_too, "the caller's");
+            }
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| trace.replay_with(&memory, &[], after))).is_err());
+        panics.store(false, Relaxed);
+        assert_eq!(backend.counters().device_live.bytes, 0, "{panics_too}");
     }
 }
 
