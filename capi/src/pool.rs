@@ -308,7 +308,7 @@ impl Pool {
         }
         // SAFETY: the start is within the block.
         if let (Some(taints), Some(place)) = (self.backend.taints(), unsafe { block.address_at(0) }) {
-            // What failed was to write for the previous owner.
+            // A failed copy was to write for the previous owner.
             taints.remove(place, bytes as u64);
         }
         self.live_blocks.fetch_add(1, Relaxed);

@@ -97,7 +97,7 @@ pub fn run(
                 let mut fit = Fit::new(out, columns);
                 command.perform(image, terminal, &mut fit, err).and_then(|()| Ok(fit.flush()?))
             }
-            // What has no line end at its end, such as a pickle, is written by this.
+            // A pickle has no line end after which its last bytes would be written.
             None => command.perform(image, terminal, out, err).and_then(|()| Ok(out.flush()?)),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

@@ -228,7 +228,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     };
     let verdict = lanes.broadcast(verdict as u64);
     if R::Member::IS_SHARED {
-        // What lane 0 has seen in `has_begun` precedes the other lanes' loads: a shuffle orders none.
+        // The stores that lane 0 has seen in `has_begun` precede the other lanes' loads: a shuffle orders none.
         lanes.barrier();
     }
     let ran = if verdict == Verdict::OtherEpoch as u64 {

@@ -65,7 +65,7 @@ struct Pending {
     addresses: Vec<Reserved>,
 }
 
-/// What a thread is freeing or dropping.
+/// A block that a thread is freeing, or that of a value that it is dropping.
 #[derive(PartialEq)]
 struct Going {
     place: Range<u64>,

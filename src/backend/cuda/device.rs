@@ -441,7 +441,7 @@ impl Inner {
         }
         let _bound = home.bind()?;
         let context = other.context().0;
-        // What another library has set already stays after a failure.
+        // Access that another library has set already stays after a failure.
         let changes_context = Cell::new(true);
         let set = |enabled: bool| {
             let said = if !changes_context.get() {
@@ -465,7 +465,7 @@ impl Inner {
             self.set_access_to_parts(other, device, if enabled { READ_WRITE } else { NO_ACCESS })
         };
         if let Err(error) = set(enabled) {
-            // Else some access would differ from the list, and a later call would find the peer as it is wanted, and do nothing.
+            // Else some access would differ from the list, and a later call would take it for done.
             let _ = set(!enabled);
             return Err(error);
         }
