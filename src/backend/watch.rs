@@ -172,9 +172,9 @@ mod tests {
         if pid == 0 {
             // SAFETY: ends a child that never returns.
             unsafe { libc::alarm(30) };
-            let childs = Arc::new(Task::default());
-            soon(Waker::from(Arc::clone(&childs)), 0);
-            while childs.0.load(Relaxed) == 0 {
+            let own = Arc::new(Task::default());
+            soon(Waker::from(Arc::clone(&own)), 0);
+            while own.0.load(Relaxed) == 0 {
                 thread::yield_now();
             }
             let is_apart = parents.0.load(Relaxed) == 0;
