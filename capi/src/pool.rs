@@ -373,8 +373,8 @@ impl Pool {
         self.live_blocks.fetch_sub(1, Relaxed);
         self.live_bytes.fetch_sub(block.layout.size() as u64, Relaxed);
         match (home, &self.source) {
-            // SAFETY: a block of that pool, which left the table above, so that it is freed once. `uses` are all streams but the home stream, whose work
-            // `HomeMemory` waits for.
+            // SAFETY: a block of that pool, which left the table above, so that it is freed once. `uses` are all streams but the home stream, in whose order the
+            // pool uses the block again. `HomeMemory` adds its position to a free, and refuses a move before that is complete.
             (Some(home), _) => unsafe { home.pool.free(&block, &uses) }?,
             // SAFETY: a block of that memory, which left the table above, so that it is freed once; `uses` are all streams.
             (None, Source::Shared { memory, .. }) => unsafe { memory.free(&block, &uses) }?,
@@ -644,8 +644,8 @@ impl Pool {
         others.map(|pool| pool.calls.ended_and_begun()).fold((0, 0), |sum, pool| (sum.0 + pool.0, sum.1 + pool.1))
     }
 
-    /// Makes memory available that is free but for queued work, and the idle memory of all stream pools but one. Returns whether there was any, or other
-    /// threads have taken or freed memory meanwhile.
+    /// Makes memory available that is free but for queued work, and the idle memory of all stream pools but one, or else of that one. Returns whether there was
+    /// any, or other threads have taken or freed memory meanwhile.
     ///
     /// Blocks wait for recorded streams, and freed memory for the streams that used it; only these tell when it is free. So this waits for the present work of
     /// all streams of the device, as PyTorch's allocator does before it reports that memory is exhausted. Blocks of streams that do not complete their work
@@ -657,7 +657,12 @@ impl Pool {
         let trimmed: u64 = pools.iter().filter(|pool| pool.home != but).map(|other| other.pool.trim_to(0)).sum();
         // Freed memory follows in the order of its stream.
         self.wait_for_all(until);
-        (is_pending && is_complete) || trimmed > 0 || memory.used() != before
+        if (is_pending && is_complete) || trimmed > 0 || memory.used() != before {
+            return true;
+        }
+        // Free memory between live blocks could not move, if others keep the stream busy. Freed, it waits for the present work alone.
+        let own: u64 = pools.iter().filter(|pool| pool.home == but).map(|own| own.pool.trim_to(0)).sum();
+        own > 0 && self.wait_for_all(until)
     }
 
     /// Waits for the present work of all streams; returns whether all has completed in time.
@@ -1003,6 +1008,17 @@ mod tests {
         assert!(!pool.reclaim(memory, home.home, Instant::now()), "the block stays pending");
         IS_HELD.store(false, SeqCst);
         assert!(pool.reclaim(memory, home.home, Instant::now() + PATIENCE), "the block is free");
+    }
+
+    #[test]
+    fn the_idle_memory_of_the_stream_itself_is_the_last_find() {
+        let pool = pool_of(4 * MIB, MIB);
+        let (memory, ..) = pool.source();
+        pool.release(pool.block(MIB / 2, 1).expect("room"));
+        let home = pool.of(1);
+        assert!(memory.used() > 0 && pool.reclaim(memory, home.home, Instant::now() + PATIENCE), "it could not move");
+        assert_eq!(memory.used(), 0);
+        assert!(!pool.reclaim(memory, home.home, Instant::now()), "there is no more");
     }
 
     #[test]

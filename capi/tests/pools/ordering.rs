@@ -1,6 +1,6 @@
 //! Reuse in the order of streams, on the driver double: it reports each access to memory that another stream may still use.
 
-use std::thread::{sleep, spawn};
+use std::thread::{scope, sleep, spawn};
 use std::time::Duration;
 
 use libloading::Library;
@@ -8,7 +8,7 @@ use ringmem_capi::devices::{
     Direction, ringmem_copy, ringmem_devices_enable_peer, ringmem_stream_destroy, ringmem_stream_forget, ringmem_stream_synchronize,
     ringmem_stream_wait,
 };
-use ringmem_capi::pool::Memory;
+use ringmem_capi::pool::{Memory, PoolStatistics};
 use ringmem_capi::status::Status;
 
 use crate::rig::{Double, Step, soon};
@@ -228,15 +228,17 @@ alone! {
         pool.free(x, a);
         pool.free(y, a);
         pool.free(blocks[1], a);
-        let moves = pool.statistics().moves;
-        let releaser = spawn(|| {
-            sleep(Duration::from_millis(20));
-            let executed = Double::new().executed(Step::Copy);
-            Double::new().hold(Step::Copy, 0);
-            executed
+        let PoolStatistics { moves, device_frees, .. } = pool.statistics();
+        let (large, executed) = scope(|scope| {
+            let releaser = scope.spawn(|| {
+                let is_freed = soon(|| pool.statistics().device_frees > device_frees);
+                let executed = Double::new().executed(Step::Copy);
+                Double::new().hold(Step::Copy, 0);
+                (is_freed, executed)
+            });
+            (pool.allocate(12 * MIB, a), releaser.join().expect("no panic"))
         });
-        let large = pool.allocate(12 * MIB, a);
-        assert_eq!((releaser.join().expect("no panic"), pool.statistics().moves), (0, moves), "after the copy, in new memory");
+        assert_eq!((executed, pool.statistics().moves), ((true, 0), moves), "freed, not moved, and had after the copy");
         for address in [blocks[3], large] {
             pool.free(address, a);
         }
