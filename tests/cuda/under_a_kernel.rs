@@ -89,7 +89,6 @@ fn frees_and_loads_under_a_kernel() {
     }
 }
 
-/// The kernel outlives the backend: its words are the driver's, and not freed.
 struct SetsOnDrop(Arc<AtomicBool>);
 
 impl Drop for SetsOnDrop {
@@ -98,6 +97,7 @@ impl Drop for SetsOnDrop {
     }
 }
 
+/// The kernel outlives the backend: its words are the driver's, and not freed.
 fn drops_the_backend_under_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");

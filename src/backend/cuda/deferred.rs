@@ -199,10 +199,11 @@ impl Deferred {
         pending.has(address) || pending.dropping.iter().any(|going| is_within(&going.place)) || pending.values.iter().any(is_kept)
     }
 
-    /// Another thread is freeing a block or dropping a value. What this thread does waits for its own caller.
+    /// Another thread is freeing a block or dropping a value, and this one is not: from a drop, it would wait for itself, or for a thread whose drop waits for it.
     pub fn is_freeing(&self) -> bool {
         let (pending, this) = (self.pending(), thread::current().id());
-        pending.freeing.iter().chain(&pending.dropping).any(|going| going.by != this)
+        let mut going = pending.freeing.iter().chain(&pending.dropping);
+        going.clone().all(|going| going.by != this) && going.next().is_some()
     }
 
     pub fn len(&self) -> usize {

@@ -195,6 +195,8 @@ impl Inner {
         if !home.facts.managed {
             return Err(Error::Unsupported { what: "managed memory" });
         }
+        // Beside a kernel, the calls below might wait for it.
+        let _no_launches = (!home.facts.concurrent_managed_access).then(|| self.block_launches());
         self.check_host_access(home)?;
         let _bound = home.bind()?;
         let mut address = 0;
@@ -209,7 +211,7 @@ impl Inner {
             // SAFETY: as above; nothing else uses the memory yet.
             let zeroed = home.run_and_wait(|internal| unsafe { home.calls.cuMemsetD8Async(address, 0, bytes, internal.stream()) });
             zeroed.inspect_err(|_| {
-                // SAFETY: the memory was just allocated, and nothing uses it.
+                // SAFETY: the memory was just allocated. The call waits for the fill, if that is still queued.
                 let _ = unsafe { home.calls.cuMemFree_v2(address) };
             })?;
         }
