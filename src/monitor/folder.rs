@@ -13,6 +13,7 @@ use rustix::process::geteuid;
 
 use crate::shared::{lock, private_file};
 use crate::sys::file::set_length;
+use crate::sys::fork::Process;
 use crate::{Error, Result};
 
 /// A published page; its process may have ended.
@@ -111,11 +112,21 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::of_file("publish", name.as_ref(), answer))
 }
 
-/// The pages that this process publishes: a file of its number may be of a process in another namespace, or of one that was killed.
-static OWN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// The pages that a process publishes: a file of its number may be of a process in another namespace, or of one that was killed.
+struct Own {
+    process: Option<Process>,
+    paths: BTreeSet<PathBuf>,
+}
 
-fn own() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+static OWN: Mutex<Own> = Mutex::new(Own { process: None, paths: BTreeSet::new() });
+
+fn own() -> MutexGuard<'static, Own> {
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if own.process.as_ref().is_none_or(|process| !process.is_this()) {
+        // A fork's parent's are not its own.
+        *own = Own { process: Some(Process::this()), paths: BTreeSet::new() };
+    }
+    own
 }
 
 /// Also removes the files of ended processes. The outer error is for a name that this process publishes.
@@ -130,11 +141,11 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<Result<(PathBuf, Own
         let _ = remove_stale(&folder, &stale.path);
     }
     let path = path.join(format!("{}-{name}", std::process::id()));
-    if own.contains(&path) {
+    if own.paths.contains(&path) {
         return Err(Error::of_file("create", &path, Errno::EXIST));
     }
     Ok(create_file(&folder, &path, contents).map(|file| {
-        own.insert(path.clone());
+        own.paths.insert(path.clone());
         (path, file)
     }))
 }
@@ -143,7 +154,7 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<Result<(PathBuf, Own
 pub(super) fn remove(path: &Path) {
     let mut own = own();
     let _ = fs::unlink(path);
-    own.remove(path);
+    own.paths.remove(path);
 }
 
 fn create_file(folder: &OwnedFd, path: &Path, contents: &[u8]) -> Result<OwnedFd> {
