@@ -14,7 +14,7 @@ pub struct Ptx {
     pub path: PathBuf,
     /// Its contents.
     pub text: String,
-    /// The source files of the crate, its workspace and path dependencies.
+    /// The source files of the crate, its workspace and path dependencies; the manifests and the lock file that select the dependencies.
     pub sources: Vec<PathBuf>,
     /// The kernels in the text, in its order.
     pub kernels: Vec<Kernel>,

@@ -296,7 +296,7 @@ fn an_unwritable_output_is_named_in_the_error() {
     let nowhere: &Path = &directory.path().join("no/memory.html");
     call(&IMAGE, ["view", text(&from), "--output", text(nowhere)]).refuses(1, &["no/memory.html"]);
     std::fs::write(&from, TRACE).expect("room");
-    call(&IMAGE, ["replay", text(&from), "--snapshot", text(nowhere)]).refuses(1, &["cannot write", "no/memory.html"]);
+    call(&IMAGE, ["replay", text(&from), "--snapshot", text(nowhere)]).refuses(1, &["cannot create", "no/memory.html"]);
 }
 
 /// The `snapshot` of a script, as `python3` pickles it: no torch is needed.
