@@ -118,13 +118,10 @@ pub(crate) fn position(backend: &dyn Backend, stream: StreamId) -> Result<Option
 /// work is complete, and the others stay.
 pub(crate) fn add(backend: &dyn Backend, uses: &mut Uses, ticket: Ticket) -> Result<()> {
     let Err(ticket) = uses.add(ticket) else { return Ok(()) };
-    let wait = |other: Ticket| match backend.stream_wait(other, ticket.stream) {
-        Err(Error::Closed { .. }) if backend.is_complete(ticket) => Ok(false),
-        waited => waited.map(|()| true),
-    };
     for other in uses.iter() {
-        if !wait(other)? {
-            return Ok(());
+        match backend.stream_wait(other, ticket.stream) {
+            Err(Error::Closed { .. }) if backend.is_complete(ticket) => return Ok(()),
+            waited => waited?,
         }
     }
     if let Some(after) = position(backend, ticket.stream)? {

@@ -407,7 +407,7 @@ impl Kernel {
         // A deprecated function that the kernel called would warn of the kernel itself.
         let called = if deprecated.is_some() { format_ident!("__{text}_itself") } else { name.clone() };
         let constant = Ident::new(&text.to_uppercase(), name.span());
-        let [entry, body] = ["device", "machine"].map(|place| format_ident!("__{text}_on_the_{place}"));
+        let (entry, body) = (format_ident!("__{text}_on_the_device"), format_ident!("__{text}_without_unsafe"));
         let [machine, lanes, host, words, controls, epoch, idle_ns, batch, groups] =
             ["machine", "lanes", "host", "words", "controls", "epoch", "idle_ns", "batch", "groups"].map(own);
         // A second kernel of this name would be a second entry of it. An attribute can remove the function or the constant, but not this.

@@ -43,7 +43,8 @@ fn add(watched: Watched) {
     let mut watch = state();
     if watch.runs.as_ref().is_some_and(|process| !process.is_this()) {
         // Tasks of the parent.
-        mem::forget(mem::replace(&mut *watch, Watch { new: Vec::new(), runs: None }).new);
+        mem::forget(take(&mut watch.new));
+        watch.runs = None;
     }
     watch.new.push(watched);
     if watch.runs.is_none() {

@@ -35,6 +35,22 @@ impl Drop for Asks {
     }
 }
 
+fn limited() -> (Arc<CudaBackend>, Stream, Limited<Device>) {
+    let backend = rig::open();
+    let (stream, limited) = (Stream::new(&backend, 0).expect("a stream"), Limited::new(Device::new(&backend, 0), 1000));
+    (backend, stream, limited)
+}
+
+/// Fails if it waits for itself.
+fn in_time(body: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        body();
+        sender.send(()).expect("somebody waits");
+    });
+    receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
+}
+
 struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
 
 impl Drop for Slow {
@@ -454,11 +470,8 @@ alone! {
     }
 
     fn a_kept_value_that_reads_a_limit_does_not_deadlock() {
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            let backend = rig::open();
-            let stream = Stream::new(&backend, 0).expect("a stream");
-            let limited = Limited::new(Device::new(&backend, 0), 1000);
+        in_time(|| {
+            let (backend, stream, limited) = limited();
             let held = Held::on(&stream);
             let mut whole = Buffer::<u8, _>::new(limited.clone(), 1000).expect("the limit");
             whole.used_by(&stream).expect("its backend's");
@@ -467,17 +480,12 @@ alone! {
             drop(held);
             stream.synchronize().expect("done");
             rig::eventually("the limit has its bytes back", || limited.used() == 0);
-            sender.send(()).expect("somebody waits");
         });
-        receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
     }
 
     fn an_owner_of_adopted_memory_may_read_a_limit_as_it_is_dropped() {
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            let backend = rig::open();
-            let stream = Stream::new(&backend, 0).expect("a stream");
-            let limited = Limited::new(Device::new(&backend, 0), 1000);
+        in_time(|| {
+            let (backend, stream, limited) = limited();
             let held = Held::on(&stream);
             let uses = Uses::of(backend.record_position(stream.id()).expect("a ticket"));
             // SAFETY: nothing accesses the address; it is freed once, with its uses.
@@ -489,9 +497,7 @@ alone! {
             drop(held);
             stream.synchronize().expect("done");
             rig::eventually("it is freed", || backend.waiting() == 0);
-            sender.send(()).expect("somebody waits");
         });
-        receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
     }
 
     fn a_pool_waits_for_frees_deferred_by_a_kernel() {
