@@ -244,27 +244,58 @@ impl Recording {
                 return Err(ReadError::line(line, "not UTF-8, and the file is no pickle of protocol 2 to 5"));
             }
         };
-        let start = text.trim_start_matches('\u{feff}');
-        if start.trim_start().starts_with('{') {
-            return native::snapshot(start);
+        let start = without_mark(text);
+        match Form::of(start)? {
+            Form::Snapshot => native::snapshot(start),
+            Form::Log => rmm::read(start),
+            Form::Table => native::table(start),
+            Form::Trace => native::trace(start),
         }
-        let Some((line, first)) = (1_u64..).zip(start.lines()).find(|(_, line)| !line.trim().is_empty()) else {
+    }
+
+    /// Returns whether each event of a file is a line of its own, as in a trace and in a log of RMM. A backtrace in a table or snapshot has lines, too.
+    #[must_use]
+    pub fn has_an_event_per_line(bytes: &[u8]) -> bool {
+        str::from_utf8(bytes).is_ok_and(|text| matches!(Form::of(without_mark(text)), Ok(Form::Log | Form::Trace)))
+    }
+}
+
+fn without_mark(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}')
+}
+
+/// The form of a text.
+enum Form {
+    Snapshot,
+    /// Of RMM.
+    Log,
+    Table,
+    Trace,
+}
+
+impl Form {
+    /// By the first line that is not blank.
+    fn of(text: &str) -> Result<Self, ReadError> {
+        if text.trim_start().starts_with('{') {
+            return Ok(Self::Snapshot);
+        }
+        let Some((line, first)) = (1_u64..).zip(text.lines()).find(|(_, line)| !line.trim().is_empty()) else {
             return Err(ReadError::content("the file has only blank lines"));
         };
         if rmm::is_header(first) {
-            return rmm::read(start);
+            return Ok(Self::Log);
         }
         if let Some(what) = rmm::missing_columns(first) {
             return Err(ReadError::line(line, what));
         }
         if first.starts_with("kind,") {
-            return native::table(start);
+            return Ok(Self::Table);
         }
         if !["alloc", "refused", "free"].contains(&first.split(' ').next().unwrap_or_default()) {
             let what = "no recording is recognised: expected a snapshot of PyTorch, a log of RMM with its columns, or a trace, table or snapshot of ringmem";
             return Err(ReadError::line(line, what));
         }
-        native::trace(start)
+        Ok(Self::Trace)
     }
 }
 

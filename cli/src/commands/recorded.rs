@@ -45,18 +45,11 @@ pub(super) fn left_out(parts: &[LeftOut]) -> Option<String> {
     (!parts.is_empty()).then(|| texts.collect::<Vec<_>>().join(", "))
 }
 
-/// Whether each event is a line: in a trace and in a log of RMM. In others, a backtrace has lines of its own.
-fn has_a_line_each(bytes: &[u8]) -> bool {
-    let first = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty()).unwrap_or_default();
-    let first = String::from_utf8_lossy(first);
-    ["alloc ", "refused ", "free "].iter().any(|word| first.starts_with(word)) || first.contains("Pointer")
-}
-
 /// Accepts at most `most` events.
 pub(super) fn parse(bytes: Vec<u8>, most: usize) -> Result<Recording, String> {
     let too_many = || format!("a recording of more than {most} events");
     // Counted before anything is stored. With the columns of RMM's log, there is one more.
-    if has_a_line_each(&bytes) && bytes.iter().filter(|&&byte| byte == b'\n').count() > most.saturating_add(1) {
+    if bytes.iter().filter(|&&byte| byte == b'\n').count() > most.saturating_add(1) && Recording::has_an_event_per_line(&bytes) {
         return Err(too_many());
     }
     let recording = Recording::parse(bytes).map_err(|error| error.to_string())?;

@@ -102,7 +102,7 @@ const ADDRESSES: (u64, u64) = (16, 1 << 40);
 /// It is not in proportion to the peak: with less than 64 pages of 2 MiB the pool has one zone of addresses instead of two, so the figures of recordings with
 /// a low peak would change.
 fn device_bytes(arguments: &Arguments, trace: &Trace, limit: Option<u64>) -> u64 {
-    // A slab ends with less than a block, and a class is up to twice a request: with slabs of a chosen size, or wide classes, both waste that at once.
+    // A class is up to twice a request, and a slab up to twice the classes that fit, as its rest is shorter than one. By default they hardly meet.
     let factor = if arguments.slab.is_some() || arguments.sub_steps == 1 { 4 } else { 2 };
     let requested = |event: &Event| if let Event::Alloc { size, .. } | Event::Refused { size, .. } = *event { size } else { 0 };
     let enough = |requested: u64| requested.saturating_mul(factor).saturating_add(1 << 30).min(DEVICE);
@@ -117,12 +117,6 @@ const SAMPLES: u64 = 2000;
 const EVENTS_A_STEP: u64 = 4096;
 /// Most streams; each is a thread.
 const STREAMS: u64 = 256;
-
-/// The same for two paths of one file, which need not exist yet.
-fn in_its_folder(path: &Path) -> PathBuf {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(path.file_name().unwrap_or_default())
-}
 
 fn steps(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -221,6 +215,12 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
         report::Report { arguments, recording, device, trace: &trace, live, tally: &tally, seen: &seen, policies: &policies, elapsed };
     report.print(out)?;
     Ok(())
+}
+
+/// The same for two paths of one file, which need not exist yet.
+fn in_its_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(path.file_name().unwrap_or_default())
 }
 
 struct Rig {

@@ -332,6 +332,22 @@ fn a_trace_of_too_many_events_is_an_error() {
     call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
 }
 
+#[test]
+fn lines_of_a_backtrace_are_no_events() {
+    let head = "kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n";
+    let file = file(&[head.as_bytes(), b"alloc,1,0,4096,256,,,,,,\"", &vec![b'\n'; (1 << 24) + 2], b"\"\n"].concat());
+    assert_eq!(call(&IMAGE, ["replay", text(file.path()), "--json"]).json()["events"], 1);
+}
+
+/// A block of each slab's length and of each class wastes most.
+#[test]
+fn without_a_limit_nothing_is_refused_on_slabs_of_a_chosen_size() {
+    let events: String = (0..60).map(|block| format!("alloc {block} 34603008 256\n")).collect();
+    let file = file(events.as_bytes());
+    let ran = call(&IMAGE, ["replay", text(file.path()), "--sub-steps", "1", "--slab", "96MiB", "--json"]);
+    assert_eq!(ran.json()["refused"], 0, "{ran:?}");
+}
+
 /// 3 MiB and 18 MiB, of which the first is freed; then 21 MiB.
 const PROGRAM: &str = "alloc 0 3145728 256\nalloc 1 18874368 256\nfree 0\nalloc 2 22020096 256\n";
 

@@ -3,7 +3,7 @@ use ringmem::memory::{Buffer, Device, Logged};
 use ringmem::snapshot::{Snapshot, csv};
 use ringmem::stream::Stream;
 use ringmem_recordings::Kind::{Alloc, Free, Refused};
-use ringmem_recordings::{Format, Frame, NO_STREAM};
+use ringmem_recordings::{Format, Frame, NO_STREAM, Recording};
 
 use crate::{events, read, refuses};
 
@@ -45,6 +45,22 @@ fn ringmem_s_own_files_have_the_same_events() {
         assert_eq!(streams, [NO_STREAM, 0, NO_STREAM, NO_STREAM, 0]);
     }
     assert_eq!(*read(memory.trace().to_string()).devices[0].trace(), memory.trace(), "with its streams");
+}
+
+#[test]
+fn events_are_lines_in_traces_and_logs_alone() {
+    let forms: [(&[u8], bool); 7] = [
+        (b"\n alloc\n", false),
+        (b"\xef\xbb\xbf\nalloc 0 1 1\n", true),
+        (b"free 0\n", true),
+        (b"Action,Pointer,Size,Stream\n", true),
+        (b"kind,time_ns,block,bytes,align,stream,address,name,place,after,backtrace\n", false),
+        (b"{\n\"version\":1}", false),
+        (b"\x80\x04\x8c\x18Action,Pointer,Size,Stream\n.", false),
+    ];
+    for (bytes, is_so) in forms {
+        assert_eq!(Recording::has_an_event_per_line(bytes), is_so, "{}", String::from_utf8_lossy(bytes));
+    }
 }
 
 #[test]
