@@ -3,7 +3,7 @@
 //! The handler has no argument, so it finds its block's row in a table, by a hash. Blocks of different launches may have the same row, and store to it at any
 //! time, the words in any order. A handler that believed a mixture would end another block's kernel. So the last word is a sum of the block's number
 //! and of the other words, and a row whose sum is wrong belongs to no block: its panic reports nothing. Lanes of its group that have not panicked still end the
-//! other groups of its launch.
+//! other groups of its launch; if all have, these go on until a batch of theirs waits in vain.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

@@ -3,8 +3,8 @@ use std::{env, fs};
 
 use crate::{Builder, Compiler, Error, Kernel, compiler};
 
-/// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`, where `kernels!` finds it; again when a source file
-/// changes.
+/// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`, where `kernels!` finds it; again when a source file or a
+/// dependency's version or features change.
 ///
 /// Without a compiler the file is empty, which drivers refuse, and a warning states which compilers were found, what each lacks and what to install;
 /// the build script runs again when a compiler is installed. Another warning names kernels with local memory. Does nothing in the device build.

@@ -67,7 +67,7 @@ pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Co
 /// - With the feature `cuda` on a machine with a GPU: its device 0, with [`Config::cuda`].
 /// - Otherwise: a simulated device of the [host backend](crate::backend::host), with [`Config::host`].
 ///   [`is_simulated`](Backend::is_simulated) of their backend, and [`is_device_backed`](crate::memory::Buffer::is_device_backed) of a buffer, tell the
-///   two apart. To fail without a GPU, `configure` the pools.
+///   two apart. To fail without a GPU, or to use another backend of the program, `configure` the pools.
 ///
 /// ```
 /// use ringmem::pool;
