@@ -74,8 +74,12 @@ fn frees_and_loads_under_a_kernel() {
     drop(range);
     let trimmed = backend.trim(0);
     assert!(matches!(trimmed, Err(Error::Busy { .. })), "{trimmed:?}");
-    let known = Module::load(&backend, &IMAGE, &ABI).expect("already loaded");
-    drop(known);
+    let module = backend.load(&IMAGE, &ABI).expect("already loaded");
+    let warps = Launch { module, name: "hold", arguments: &[0], groups: u32::MAX, warps: 2, stays: true, operands: &[], elements: None };
+    // SAFETY: it is refused, with what fits.
+    let many = unsafe { backend.launch(&warps, first.id()) };
+    assert!(matches!(many, Err(Error::Size { .. })), "{many:?}");
+    backend.unload(module);
     assert_eq!((calls(), backend.waiting()), (before.clone(), 5));
     drop(held);
     first.synchronize().expect("the kernel has ended");
