@@ -95,7 +95,7 @@ impl Collector {
     pub fn pool<R: Into<Option<pool::Statistics>>>(&self, name: &str, read: impl Fn() -> R + Send + Sync + 'static) -> &Self {
         self.add("pool", name, read, |samples, statistics| {
             samples
-                .counter("ringmem_pool_hits", "Requests that a cached block served.", statistics.hits)
+                .counter("ringmem_pool_hits", "Requests that a freed block served.", statistics.hits)
                 .counter("ringmem_pool_misses", "Requests that slabs or the upstream memory served.", statistics.misses)
                 .counter("ringmem_pool_memory_allocations", "Allocations from the upstream memory.", statistics.memory_allocations)
                 .counter("ringmem_pool_memory_frees", "Frees to the upstream memory.", statistics.memory_frees)

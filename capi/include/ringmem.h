@@ -173,7 +173,7 @@ typedef struct ringmem_pool_statistics {
     uint64_t limit;
     // Allocated blocks so far.
     uint64_t allocations;
-    // Those of them that a thread's cache served.
+    // Those of them that a freed block served: of a thread's cache, or, above 1 MiB, any free memory of the pool.
     uint64_t hits;
     // Freed blocks that wait for other streams.
     uint64_t pending;

@@ -128,7 +128,7 @@ pub struct PoolStatistics {
     pub limit: u64,
     /// Allocated blocks so far.
     pub allocations: u64,
-    /// Those of them that a thread's cache served.
+    /// Those of them that a freed block served: of a thread's cache, or, above 1 MiB, any free memory of the pool.
     pub hits: u64,
     /// Freed blocks that wait for other streams.
     pub pending: u64,

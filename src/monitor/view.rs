@@ -130,9 +130,9 @@ pub struct PoolUse {
     pub held_bytes: u64,
     /// Live blocks.
     pub live: u64,
-    /// Requests that a cached block served.
+    /// As [`Statistics::hits`](crate::pool::Statistics::hits).
     pub hits: u64,
-    /// Requests that the slabs or the upstream memory served.
+    /// All other requests.
     pub misses: u64,
 }
 

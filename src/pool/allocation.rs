@@ -5,7 +5,7 @@
 //! 1. *Fast*, [`Pool::take_newest`]: this thread's newest block of the class, if it has no open use and needs no preparation. No mutex, no call of the
 //!    backend. The newest, because its memory is most likely in the CPU caches, and because a stack touches one end only.
 //! 2. *Slow*, [`Pool::allocate`]: a block that the request's stream may use at once, although its use is incomplete (work on one stream is ordered);
-//!    then the oldest block, if its use is complete; then the class's central list; then the heap, see `central/growth.rs`.
+//!    then the oldest block, if its use is complete; then the class's central list; then pending blocks and the heap, see `central/growth.rs`.
 //!
 //! # A free
 //!
@@ -48,10 +48,9 @@ impl<M: Memory> Pool<M> {
         let Some(class) = shared.class_of(layout) else { return Ok((shared.allocate_direct(layout, on, waits)?, layout)) };
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
         let cached = if shared.is_cached(requested) { self.take_cached(class, align, on) } else { None };
-        let is_hit = cached.is_some();
-        let request = || Request { class_bytes: self.shared.class_bytes(class, requested), bytes: requested, align };
-        let entry = cached.map_or_else(|| self.shared.find(&request(), waits), Ok)?;
-        let (entry, is_direct) = (self.shared.with_contents(entry, layout, on)?, Tag(entry.idle.tag).is_direct());
+        let request = || Request { class_bytes: shared.class_bytes(class, requested), bytes: requested, align };
+        let (entry, is_hit) = cached.map_or_else(|| shared.find(&request(), on, waits), |entry| Ok((entry, true)))?;
+        let (entry, is_direct) = (shared.with_contents(entry, layout, on)?, Tag(entry.idle.tag).is_direct());
         // A direct block is already counted.
         if !is_direct {
             self.count(class, |counted| counted.request(requested, is_hit));

@@ -7,7 +7,7 @@
 //! | the caller's | a buffer | its free |
 //! | a thread's cache | [`Bin`] | a request of that thread, or of a stream that used it; a flush; a spill of the full bin's older half |
 //! | its class's central free list | [`CentralList`] | a request of any thread; a flush |
-//! | the pending frees | [`State::pending`] | the completion of its uses, when [`collect`](Central::collect) polls them |
+//! | the pending frees | [`State::pending`] | the completion of its uses, when [`collect`](Central::collect) polls them; a request of the one stream that uses it |
 //! | the heap | [`Heap`] | a request; with its whole slab, a trim |
 //! | in transit | a thread's stack | the end of the transfer between two of the places above |
 //!
@@ -60,6 +60,7 @@ use super::heap::{Freed, Heap, LARGEST_ALIGN, Taken, UNIT, Zone};
 use super::tag::Tag;
 use crate::backend::{Block, Ticket, Uses};
 use crate::memory::{Memory, raised};
+use crate::stream::Stream;
 use crate::sys::barrier::System;
 use crate::sys::fork::Process;
 use crate::sys::panic::{both, each};
@@ -323,6 +324,20 @@ impl<M: Memory> Central<M> {
             ready: entry.used,
             tag: entry.idle.tag,
         }
+    }
+
+    /// Takes the smallest pending block that suffices, of at most `most` bytes, and that `on` alone uses: the stream orders both uses.
+    fn take_pending(&self, request: &Request, on: Option<&Stream>, most: u64) -> Option<Entry> {
+        let on = on?.id();
+        let mut state = self.lock();
+        let fits = |(index, (uses, entry)): (usize, &(Uses, Entry))| {
+            let (bytes, used) = (Tag(entry.idle.tag).bytes(), uses.only()?);
+            let is_it = used.stream == on && (request.bytes..=most).contains(&bytes) && entry.idle.is_aligned(request.align);
+            is_it.then_some((bytes, index, used))
+        };
+        let (_, index, used) = state.pending.iter().enumerate().filter_map(fits).min_by_key(|&(bytes, ..)| bytes)?;
+        let (_, entry) = state.pending.swap_remove(index);
+        Some(Entry { used: Some(used), ..entry })
     }
 
     /// Takes a part of the zone; first without the deferred frees, which cost a cache miss each.

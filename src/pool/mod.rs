@@ -7,7 +7,7 @@
 //!
 //! 1. A freed block serves the next request of its size class on the same thread, without a mutex or backend call. Surplus blocks serve other
 //!    threads.
-//! 2. A block is reused only after its last use is complete, or on that use's stream.
+//! 2. A block is reused only after its last use is complete, or by a request of nearly its size on that use's stream.
 //! 3. The bytes of mapped memory, of slabs, and of blocks outside both never exceed the limit.
 //! 4. A request fails only after every way to make room has failed: caches, growth, pending frees, moving free memory together, empty slabs, the callback.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.

@@ -27,9 +27,10 @@ use crate::backend::DeviceAddress;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Requests that a cached block served.
+    /// Requests that a cached block served, or one that only the request's stream still uses; above 1 MiB over an address range, where blocks have no size
+    /// class and so no cache, also those that free memory served at once. 0 in an [exact](crate::pool::Builder::exact) pool.
     pub hits: u64,
-    /// Requests that the slabs, mapped memory or the upstream memory served.
+    /// All other requests.
     pub misses: u64,
     /// Freed blocks.
     pub returns: u64,
@@ -74,7 +75,7 @@ impl Statistics {
         self.hits + self.misses
     }
 
-    /// Returns the share of requests that cached blocks served; 0 before the first.
+    /// Returns the share of [`hits`](Self::hits) in the requests; 0 before the first.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         ratio(self.hits, self.acquires())
@@ -127,7 +128,7 @@ pub struct ClassStatistics {
     pub bytes: u64,
     /// Requests of this class.
     pub requests: u64,
-    /// Requests that a cached block served.
+    /// As [`Statistics::hits`].
     pub hits: u64,
 }
 

@@ -4,6 +4,7 @@
 //!
 //! | | way | cost; why not earlier |
 //! |---|---|---|
+//! | 0 | for a stream: a pending block that it alone uses, at most 1/8 longer than the request, since a block in use cannot be divided | one lock. Before 1: other requests cannot use it yet |
 //! | 1 | a free part of the request's [zone](super::extent#two-zones), nearly the smallest that suffices | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
 //! | 3 | over an address range, flush all thread caches and central lists; the same | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
@@ -13,7 +14,7 @@
 //! | 7 | move all whole free handles of an address range together | driver calls, and holes for later requests |
 //! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
 //! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
-//! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
+//! | 10 | for a stream: a pending block that it alone uses, of any length; wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
 //! | 11 | the out-of-memory callback, then 6, 7, 9 and 10 | the user's code |
 //!
 //! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit fails after way 1. Each way may find memory
@@ -55,15 +56,21 @@ thread_local! {
 }
 
 impl<M: Memory> Central<M> {
-    /// Returns a part of the class, or a shorter one that suffices. If `waits`, may wait for frees and call the out-of-memory callback.
-    pub fn find(&self, request: &Request, waits: bool) -> Result<Entry> {
-        let found = self.take(request.class_bytes, request.align, request.zone());
-        found.map_or_else(|| self.grow_or_reclaim(request, waits), Ok)
+    /// Returns a part of the class, or a shorter one that suffices, and whether it is a hit: a pending block, or a free part of a size without a
+    /// class, whose cache is the heap. If `waits`, may wait for frees and call the out-of-memory callback.
+    pub fn find(&self, request: &Request, on: Option<&Stream>, waits: bool) -> Result<(Entry, bool)> {
+        if let Some(entry) = self.take_pending(request, on, request.class_bytes.max(request.bytes.saturating_add(request.bytes / 8))) {
+            return Ok((entry, !self.options.is_exact));
+        }
+        if let Some(entry) = self.take(request.class_bytes, request.align, request.zone()) {
+            return Ok((entry, !self.options.is_exact && !self.is_cached(request.bytes)));
+        }
+        Ok((self.grow_or_reclaim(request, on, waits)?, false))
     }
 
     /// Ways 2 to 11.
     #[cold]
-    fn grow_or_reclaim(&self, request: &Request, waits: bool) -> Result<Entry> {
+    fn grow_or_reclaim(&self, request: &Request, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let Request { class_bytes, bytes, align } = *request;
         let refusal = Cell::new(Refusal::default());
         if bytes > self.options.limit {
@@ -110,6 +117,9 @@ impl<M: Memory> Central<M> {
             if let Some(entry) = found {
                 return Ok(entry);
             }
+        }
+        if let Some(entry) = self.take_pending(request, on, u64::MAX) {
+            return Ok(entry);
         }
         if waits {
             let again = || {
@@ -405,7 +415,7 @@ impl<M: Memory> Central<M> {
         let mut outcome = Ok(());
         let take = || {
             outcome = (0..count).try_for_each(|_| {
-                let entry = self.find(&request, true)?;
+                let (entry, _) = self.find(&request, None, true)?;
                 entries.borrow_mut().push((entry, UNDATED));
                 Ok(())
             });

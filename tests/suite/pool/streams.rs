@@ -1,7 +1,7 @@
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;
 
-use super::{Bytes, Held, KIB, MIB, address, backend, builder, give, pool};
+use super::{Bytes, Held, KIB, MIB, address, allocations, backend, builder, give, pool};
 
 #[test]
 fn a_freed_block_is_reused_at_once_only_on_its_stream() {
@@ -24,6 +24,62 @@ fn a_freed_block_is_reused_at_once_only_on_its_stream() {
     assert!(own.to_vec().unwrap().iter().all(|&byte| byte == 9));
     drop((own, others));
     assert_eq!(pool.statistics().live, 0);
+}
+
+#[test]
+fn a_block_without_a_cache_is_reused_at_once_only_on_its_stream() {
+    for (is_exact, bytes) in [(false, 4 * MIB), (true, 4 * MIB), (true, 2 * KIB)] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).exact(is_exact).build().unwrap();
+        let (first, second) = (Stream::new(&backend, 0).unwrap(), Stream::new(&backend, 0).unwrap());
+        let held = Held::new(&backend, &first);
+        let buffer = give(&pool, bytes);
+        let at = address(&buffer);
+        drop(first.fill(buffer, .., 1).expect("queued"));
+        let on = |bytes: u64, stream| Bytes::new_on(pool.clone(), bytes as usize, stream).unwrap();
+        let others = [on(bytes, &second), give(&pool, bytes), on(bytes - bytes / 4, &first), on(bytes + 1, &first)];
+        assert!(others.iter().all(|other| address(other) != at), "to another stream, the host, or a request of another length");
+        let before = pool.statistics();
+        let own = on(bytes - bytes / 16, &first);
+        assert_eq!(address(&own), at);
+        let after = pool.statistics();
+        assert_eq!((after.hits - before.hits, after.pending, after.reserved_bytes), (u64::from(!is_exact), 0, before.reserved_bytes));
+        let last = second.fill(own, .., 9).expect("queued");
+        assert!(!last.is_done(), "the first stream is held");
+        held.release();
+        let own = last.wait().expect("no failure");
+        assert!(own.to_vec().unwrap().iter().all(|&byte| byte == 9));
+        drop((own, others));
+        assert_eq!(pool.statistics().live, 0);
+    }
+}
+
+#[test]
+fn a_request_takes_a_longer_block_of_its_stream_rather_than_wait() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(8 * MIB).patience(std::time::Duration::ZERO).build().unwrap();
+    let stream = Stream::new(&backend, 0).unwrap();
+    let held = Held::new(&backend, &stream);
+    let (short, long) = (give(&pool, 3 * MIB), give(&pool, 5 * MIB));
+    let at = address(&short);
+    drop((stream.fill(long, .., 1).expect("queued"), stream.fill(short, .., 1).expect("queued")));
+    super::shortage(Bytes::new(pool.clone(), 2 << 20));
+    let given = Bytes::new_on(pool.clone(), 2 << 20, &stream).unwrap();
+    assert_eq!(address(&given), at, "the shortest");
+    held.release();
+}
+
+#[test]
+fn memory_of_the_pool_serves_a_size_without_a_class_as_a_hit() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    drop(give(&pool, 4 * MIB));
+    let before = allocations(&backend);
+    for _ in 0..99 {
+        drop(give(&pool, 4 * MIB));
+    }
+    let statistics = pool.statistics();
+    assert_eq!((statistics.hits, statistics.misses, allocations(&backend)), (99, 1, before));
 }
 
 #[test]
