@@ -29,6 +29,7 @@ use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Instant;
 
 use ringmem_layouts::{Abi, Image};
@@ -415,6 +416,15 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
 pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)
+}
+
+/// Waits without limit, also for a backend that does not answer: a failed wait says nothing about the operation.
+pub(crate) fn until_complete(backend: &dyn Backend, ticket: Ticket) {
+    while !backend.is_complete(ticket) {
+        if backend.wait(ticket, None).is_err() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<()> {

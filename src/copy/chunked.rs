@@ -7,9 +7,10 @@ use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+use std::vec::Vec;
 
 use super::Chunks;
-use crate::backend::{Backend, Ticket, Uses};
+use crate::backend::{Backend, Ticket, Uses, until_complete};
 use crate::memory::{Both, Buffer, Memory, Reservation, same_len};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
@@ -112,6 +113,8 @@ pub(crate) struct Plan<T> {
 
 struct Flights {
     queued: VecDeque<Flight>,
+    /// Operations whose wait failed before they were complete.
+    unanswered: Vec<Ticket>,
     place: Option<Reservation>,
     backend: Arc<dyn Backend>,
 }
@@ -120,7 +123,8 @@ impl Drop for Flights {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let mut uses = Uses::NONE;
-        for ticket in self.queued.iter().flat_map(|flight| flight.tickets).flatten() {
+        let queued = self.queued.iter().flat_map(|flight| flight.tickets).flatten();
+        for ticket in queued.chain(self.unanswered.drain(..)) {
             let _ = uses.add(ticket);
         }
         if !uses.is_empty() {
@@ -175,7 +179,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
 
     pub(crate) fn idle(from: A, to: B, Plan { path, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
-        let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(path.stream().backend()) };
+        let flights = Flights { queued: VecDeque::with_capacity(depth), unanswered: Vec::new(), place, backend: Arc::clone(path.stream().backend()) };
         Self { from, to, path, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
@@ -290,6 +294,8 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if flight.is_whole || backend.is_complete(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
+            } else {
+                self.flights.unanswered.push(ticket);
             }
         }
         self.is_torn |= !flight.is_whole;
@@ -372,12 +378,14 @@ pub(crate) fn check_depth(depth: u32) -> Result<usize> {
     if (1..=MOST_DEPTH).contains(&depth) { Ok(depth as usize) } else { Err(Error::Unsupported { what: "a depth outside 1 to 8" }) }
 }
 
-/// Waits when dropped, for borrowed elements.
+/// Waits when dropped, for borrowed elements: nothing lists the operations any more, so also for those whose wait has failed.
 pub(crate) struct Ended<A: Source, B: Target<Element = A::Element>>(pub Chunked<A, B>);
 
 impl<A: Source, B: Target<Element = A::Element>> Drop for Ended<A, B> {
     fn drop(&mut self) {
         self.0.left.skip_all();
         self.0.drive(None, |_| {});
+        let Flights { unanswered, backend, .. } = &self.0.flights;
+        unanswered.iter().for_each(|&ticket| until_complete(&**backend, ticket));
     }
 }

@@ -23,7 +23,6 @@
 
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
-use core::time::Duration;
 use std::boxed::Box;
 use std::thread;
 use std::vec::Vec;
@@ -32,7 +31,7 @@ use ringmem_layouts::grid::{All, Element, ElementMut, GridKernel, Parameter, Sca
 
 use super::metrics::Work;
 use super::{Queue, Queued, Source, Stream, Target};
-use crate::backend::{self, DeviceAddress, Elements, Launch, Ticket, Uses, same_backend};
+use crate::backend::{self, DeviceAddress, Elements, Launch, Ticket, Uses, same_backend, until_complete};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::trace::event;
 use crate::{DeviceBytes, Error, Result};
@@ -202,11 +201,8 @@ impl Drop for Ended<'_> {
             None if thread::panicking() && !self.was_panicking => self.stream.record_position().ok(),
             last => last,
         };
-        // A failed wait says nothing about the kernel.
-        while last.is_some_and(|last| !backend.is_complete(last)) {
-            if last.is_some_and(|last| backend.wait(last, None).is_err()) {
-                thread::sleep(Duration::from_millis(1));
-            }
+        if let Some(last) = last {
+            until_complete(&**backend, last);
         }
     }
 }

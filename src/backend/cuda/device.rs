@@ -30,8 +30,10 @@ use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::vec::Vec;
 
 use cudarc::driver::sys::{CUctx_st, CUdevice, CUdeviceptr, CUstream, CUstream_st};
@@ -47,7 +49,7 @@ use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
 
-/// Failed queries in a row before the driver's error is returned.
+/// Failed queries in a row before a wait returns the driver's error, if the memory lists the operation, or sleeps between further ones.
 pub(super) const TRIES: u32 = 1000;
 /// Two for each copy engine, of which a device usually has two.
 const INTERNAL_STREAMS: usize = 4;
@@ -209,14 +211,16 @@ impl Device {
         let _bound = self.bind()?;
         let internal = self.take_internal_stream();
         let outcome = run(&internal);
-        // The calls use the caller's memory: returns only after completion, a broken context, or `TRIES` failed answers.
-        let mut silent = 0;
+        // The calls use the caller's memory, and nothing lists them: returns only after completion or a broken context. An answer may fail for long, for
+        // example while another thread captures a graph.
+        let mut silent = 0_u32;
         let over = loop {
             // SAFETY: the internal stream lives as long as the device.
             match unsafe { self.calls.cuStreamSynchronize(internal.stream()) } {
-                Err(error) if !is_final(&error) && silent < TRIES => match self.is_idle(&internal) {
+                Err(error) if !is_final(&error) => match self.is_idle(&internal) {
                     Some(true) => break Err(error),
                     Some(false) => silent = 0,
+                    None if silent > TRIES => thread::sleep(Duration::from_millis(1)),
                     None => silent += 1,
                 },
                 over => break over,
