@@ -187,10 +187,10 @@ pub enum Error {
         /// The reason.
         what: &'static str,
     },
-    /// The stream, reader or communicator has ended.
+    /// The stream or reader has ended.
     #[error("the {what} is closed")]
     Closed {
-        /// Closed object: `stream`, `reader`, `communicator`.
+        /// Closed object: `stream`, `reader of these frames`.
         what: &'static str,
     },
     /// A call that a mirrored buffer's copies do not allow.
