@@ -1,6 +1,7 @@
 //! [`Sender`] and [`Receiver`]: the user's ends of a bridge's host rings.
 
 use core::fmt;
+use core::time::Duration;
 use std::sync::Arc;
 
 use ringmem_layouts::ring::{End, Pop, Push, RingFlags, WaitWords};
@@ -316,6 +317,8 @@ macro_rules! ends {
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             type Corrupt = Corrupt;
+            // The system may refuse the barrier that a wake-up needs; see `WakeFlag`.
+            const LONGEST_SLEEP: Option<Duration> = Some(Duration::from_secs(1));
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.ring.expect_sleepers();
                 either!(&self.end, end => End::wait_words(end))

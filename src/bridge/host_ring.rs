@@ -256,7 +256,7 @@ impl<W: Word> WakeFlag<W> {
     fn raise_first<B: Barrier>(&self) {
         // SYNC POINT: flag requested. Pairs with has_sleepers: the barriers put one side's store before the other's load.
         self.0.store(REQUESTED);
-        // If the system refuses the barrier, the next call tries again. Until then a sleeper may be woken late, by its own timeout.
+        // If the system refuses the barrier, the next call tries again. Until then a thread may be woken late, after its `LONGEST_SLEEP`.
         if B::seldom() {
             // SYNC POINT: flag raised. Pairs with raise.
             self.0.store_release(RAISED);

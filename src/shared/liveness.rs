@@ -115,7 +115,8 @@ impl EndLock {
     fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
         // A duplicate descriptor would share the original's locks.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        // A peer with a lease on the file would delay a blocking call.
+        let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
         let fd = opened.map_err(|errno| unopened(&path, errno))?;
         match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side.byte()) {
             Ok(_) => Ok(Self { fd, side }),

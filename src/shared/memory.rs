@@ -119,7 +119,7 @@ impl Memory {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |errno| Error::of_file("open", path, errno);
-        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
+        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::of_file("open", path, io::Error::other("not a regular file")));

@@ -10,7 +10,8 @@
 //! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
 //!    are lost, unreleased ones are popped again.
 //! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring, a panic, or the loss of a memfd's memory:
-//!    the size is sealed, holes read as zeros, huge pages are rejected.
+//!    the size is sealed, holes read as zeros, huge pages are rejected. Like any memory at its first access, a hole needs a free page: where the system has
+//!    none, it ends the process.
 //!
 //! After the remaining messages, a wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and
 //! [`Consumer::wait_for_peer`] wait for the first peer or a successor; a peer that

@@ -884,6 +884,23 @@ fn from_fd_rejects_an_o_path_descriptor() {
     assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
 }
 
+#[test]
+fn a_peer_s_lease_of_the_file_delays_no_end() {
+    // A lease signals its holder when another opens the file.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    let memory = Memory::create::<u64>(8).unwrap();
+    let theirs = File::open(format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd())).unwrap();
+    // SAFETY: an open descriptor.
+    let said = unsafe { libc::fcntl(theirs.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    assert_eq!(said, 0, "{}", std::io::Error::last_os_error());
+    // Otherwise, for the lease-break-time of the system, 45 s, and then without an error.
+    let error = memory.producer::<u64>().expect_err("the lease is not released");
+    assert!(matches!(&error, Error::System { answer, .. } if answer.kind() == ErrorKind::WouldBlock), "{error}");
+    drop(theirs);
+    memory.producer::<u64>().expect("no lease");
+}
+
 /// 12 bytes: slots begin in the middle of a word.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
