@@ -17,10 +17,11 @@ use std::sync::Arc;
 use core::time::Duration;
 
 use ringmem_layouts::Abi;
-use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::control::{Fault, State};
 use ringmem_layouts::message::ReferenceError;
 use ringmem_layouts::ring::LayoutError;
+use ringmem_layouts::telemetry;
 
 use crate::location::MemoryLocation;
 pub use config::ConfigError;
@@ -438,9 +439,50 @@ pub(crate) use debug_with_causes;
 
 debug_with_causes! { Error }
 
+impl Error {
+    /// Returns whether a wait for a kernel reached its limit: the kernel runs, has reported no fault, and may still answer.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::channel::Channel;
+    /// use ringmem::control::Command;
+    /// use ringmem_kernels::echo::ECHO;
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::open(&backend, 0, ECHO)?;
+    /// let error = channel.recv_timeout(Duration::from_millis(1)).expect_err("nothing was sent");
+    /// assert!(error.is_timeout());
+    /// channel.command(Command::TERMINATE)?;
+    /// let error = channel.recv_timeout(Duration::from_secs(60)).expect_err("it has ended");
+    /// assert!(!error.is_timeout());
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        match self {
+            Self::Kernel { state: Some(state), is_over: false, fault: None, .. } => !state.has_ended(),
+            _ => false,
+        }
+    }
+}
+
 impl From<LayoutError> for Error {
     fn from(error: LayoutError) -> Self {
         Self::Config(ConfigError::Ring(error))
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Attach(AttachError::Corrupt(corrupt))
+    }
+}
+
+impl From<telemetry::Busy> for Error {
+    fn from(_: telemetry::Busy) -> Self {
+        Self::Busy { what: "telemetry is being written, or its writer stopped in the middle" }
     }
 }
 
@@ -465,9 +507,12 @@ impl From<ReferenceError> for Error {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitOf {
-    /// The memory of a pool, of a budget or of [`Limited`](crate::memory::Limited).
+    /// The memory of a budget or of [`Limited`](crate::memory::Limited).
     #[error("memory")]
     Memory,
+    /// The memory of a [pool](crate::pool::Builder::limit).
+    #[error("pool")]
+    Pool,
     /// The pinned memory of a backend or of pools.
     #[error("pinned memory")]
     Pinned,

@@ -128,6 +128,7 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
 /// # drop(receiver);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct Opened<I: RingMessage, O: RingMessage> {
     /// Pushes messages.
     pub sender: Sender<I>,

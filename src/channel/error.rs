@@ -21,7 +21,7 @@ use crate::error::{debug_with_causes, with_causes};
 ///     }
 /// };
 /// assert_eq!(refused.words, [7; 8]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
@@ -29,8 +29,8 @@ pub enum SendError<T> {
     #[error("the input ring is full: receive answers first: the kernel reads no messages while its output ring is full")]
     Full(T),
     /// The kernel's index is out of range.
-    #[error("ring is corrupt: the kernel's index is out of range")]
-    Corrupt(T),
+    #[error("{1}")]
+    Corrupt(T, Corrupt),
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]
     Flush {
@@ -41,7 +41,7 @@ pub enum SendError<T> {
         message: Option<T>,
     },
     /// The kernel has left, or, in a forked process, is the parent's.
-    #[error("cannot send: the kernel has ended")]
+    #[error("cannot send to the kernel")]
     Kernel {
         /// How it ended.
         #[source]
@@ -55,8 +55,19 @@ impl<T> SendError<T> {
     /// Returns the message, unless it is in the ring.
     pub fn into_inner(self) -> Option<T> {
         match self {
-            Self::Full(message) | Self::Corrupt(message) | Self::Kernel { message, .. } => Some(message),
+            Self::Full(message) | Self::Corrupt(message, _) | Self::Kernel { message, .. } => Some(message),
             Self::Flush { message, .. } => message,
+        }
+    }
+}
+
+/// Drops the message.
+impl<T> From<SendError<T>> for Error {
+    fn from(error: SendError<T>) -> Self {
+        match error {
+            SendError::Full(_) => Self::Busy { what: "the input ring is full: receive answers first" },
+            SendError::Corrupt(_, corrupt) => corrupt.into(),
+            SendError::Flush { error, .. } | SendError::Kernel { error, .. } => error,
         }
     }
 }
@@ -90,6 +101,16 @@ pub enum ReceiveError {
     /// Moving messages failed; the next flush repeats it. In a forked process always.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
+}
+
+impl From<ReceiveError> for Error {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Empty => Self::Busy { what: "no answer has arrived" },
+            ReceiveError::Corrupt(corrupt) => corrupt.into(),
+            ReceiveError::Flush(error) => error,
+        }
+    }
 }
 
 debug_with_causes! { ReceiveError }

@@ -109,7 +109,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Ok(()) if self.bridge.moves() => self.bridge.flush_sent().map_err(|error| SendError::Flush { error, message: None }),
             Ok(()) => Ok(()),
             Err(PushError::Full(message)) => Err(SendError::Full(message)),
-            Err(PushError::Corrupt(message, _)) => Err(SendError::Corrupt(message)),
+            Err(PushError::Corrupt(message, corrupt)) => Err(SendError::Corrupt(message, corrupt)),
         }
     }
 
@@ -207,7 +207,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.process.is_this() { self.receiver.pop_with(act) } else { Ok(false) }
     }
 
-    /// Iterates over answers until [`recv`](Self::recv) fails.
+    /// Iterates over answers until [`recv`](Self::recv) fails: also at a timeout or fault, which [`recv`](Self::recv) then returns again.
     pub fn iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.recv().ok())
     }

@@ -14,6 +14,7 @@
 //! Copies on a stream are listed in both blocks at once. After a failed wait, a copy that may be in flight stays listed, and the free of the new block waits
 //! for it.
 
+use core::fmt;
 use core::mem;
 use std::sync::Arc;
 use std::vec::Vec;
@@ -269,6 +270,12 @@ pub struct Append<'l, 'a, T: DeviceBytes, M: Memory> {
     lease: &'l mut LeaseMut<'a, T, M>,
     staged: Vec<T>,
     len: usize,
+}
+
+impl<T: DeviceBytes, M: Memory> fmt::Debug for Append<'_, '_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Append").field("len", &self.len).field("staged", &self.staged.len()).finish_non_exhaustive()
+    }
 }
 
 impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {

@@ -75,6 +75,22 @@ impl<T, M: Memory> Buffer<T, M> {
         Self::allocate(memory, len, Some(stream))
     }
 
+    /// Allocates `len` elements of zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new) and [`fill`](Self::fill).
+    #[track_caller]
+    #[doc(alias = "alloc_zeros")]
+    pub fn zeroed(memory: M, len: usize) -> Result<Self>
+    where
+        T: DeviceBytes,
+    {
+        let mut buffer = Self::new(memory, len)?;
+        buffer.fill(T::zeroed())?;
+        Ok(buffer)
+    }
+
     /// Allocates a buffer and copies elements in.
     ///
     /// # Errors

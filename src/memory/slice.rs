@@ -1,3 +1,4 @@
+use core::fmt;
 use core::iter;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
@@ -66,6 +67,27 @@ impl<T, M> Clone for Slice<'_, T, M> {
 }
 
 impl<T, M> core::marker::Copy for Slice<'_, T, M> {}
+
+impl<T, M> fmt::Debug for Slice<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::<T, M>("Slice", &self.view, self.len, f)
+    }
+}
+
+impl<T, M> fmt::Debug for SliceMut<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug::<T, M>("SliceMut", &self.view, self.len, f)
+    }
+}
+
+fn debug<T, M>(name: &str, view: &View<'_, M>, len: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name)
+        .field("type", &core::any::type_name::<T>())
+        .field("len", &len)
+        .field("location", &view.block.location())
+        .field("address", &view.block.device_address().and_then(|address| address.offset(view.offset as u64)))
+        .finish_non_exhaustive()
+}
 
 impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     /// # Safety

@@ -1,3 +1,4 @@
+use core::fmt;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -102,6 +103,21 @@ pub(super) struct Options {
     pub growth_patience: Duration,
     pub out_of_memory: Option<OutOfMemory>,
     pub clocks: Clocks,
+}
+
+impl<M: Memory> fmt::Debug for Builder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { limit, slab, classes, is_exact, is_enabled, hygiene, patience, .. } = &self.options;
+        f.debug_struct("Builder")
+            .field("limit", limit)
+            .field("slab", slab)
+            .field("classes", classes)
+            .field("exact", is_exact)
+            .field("enabled", is_enabled)
+            .field("hygiene", hygiene)
+            .field("patience", patience)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<M: Memory> Builder<M> {

@@ -1,3 +1,4 @@
+use core::fmt;
 use core::ops::ControlFlow;
 
 use super::{Sink, Source};
@@ -24,6 +25,18 @@ pub struct Job<'a> {
     pub(super) checksums: bool,
     pub(super) expected: Option<u32>,
     pub(super) progress: Option<&'a mut dyn FnMut(Progress) -> ControlFlow<()>>,
+}
+
+impl fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { begin, end, checksums, expected, .. } = self;
+        f.debug_struct("Job")
+            .field("begin", begin)
+            .field("end", end)
+            .field("checksums", checksums)
+            .field("expected", expected)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Progress of a job.

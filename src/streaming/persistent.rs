@@ -230,9 +230,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
             Err(SendError::Full(question)) => (question, Ok(false)),
             Err(SendError::Kernel { error, message }) => (message, Err(error.into())),
             Err(SendError::Flush { error, message: Some(question) }) => (question, Err(error.into())),
-            Err(SendError::Corrupt(question)) => {
-                (question, self.channel.input_waiting().map(|_| false).map_err(|error| cause("input", error)))
-            }
+            Err(SendError::Corrupt(question, corrupt)) => (question, Err(cause("input", corrupt.into()))),
         };
         self.unanswered.end = chunk.index;
         self.question = Some((*chunk, question));

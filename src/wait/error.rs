@@ -10,7 +10,7 @@ use std::convert::Infallible;
 /// let Err(SendError::Disconnected(value)) = sender.send(7) else { unreachable!("no receiver") };
 /// assert_eq!(value, 7);
 /// ```
-#[derive(thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<T, C = Infallible> {
     /// The deadline passed.
     #[error("the ring was full until the deadline")]
@@ -54,7 +54,7 @@ impl<T, C> std::fmt::Debug for SendError<T, C> {
 /// drop(receiver);
 /// assert!(matches!(sender.try_send(3), Err(TrySendError::Disconnected(3))));
 /// ```
-#[derive(thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T, C = Infallible> {
     /// The ring is full.
     #[error("the ring is full")]

@@ -358,3 +358,14 @@ fn buffers_of_a_static_memory_count_no_owners() {
     let info = memory.backend().memory_info(0).expect("a device").expect("known");
     assert_eq!((owners(), info.used()), (before, 0));
 }
+
+#[test]
+fn a_zeroed_buffer_in_reused_memory_is_zero() {
+    let backend = backend();
+    let pool = ringmem::pool::Pool::builder(Device::new(&backend, 0)).build().unwrap();
+    let used = Buffer::<u32, _>::from_slice(pool.clone(), &[7; 100]).unwrap();
+    let at = used.device_address();
+    drop(used);
+    let zeroed = Buffer::<u32, _>::zeroed(pool, 100).unwrap();
+    assert_eq!((zeroed.device_address(), zeroed.to_vec().unwrap()), (at, vec![0; 100]));
+}

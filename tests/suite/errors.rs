@@ -11,6 +11,7 @@ use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request, Uses};
 use ringmem::channel::{ReceiveError, SendError};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Aligned, Buffer, Device, Failing, GpuBuffer, Host, Limited, Pinned, PinnedBuffer, Trace, When};
+use ringmem::pool::Pool;
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
@@ -296,4 +297,36 @@ fn a_variant_in_a_comment_or_constructor_is_not_a_match() {
     ] {
         assert_eq!(is_matched(line, "Error::Id"), expected, "{line}");
     }
+}
+
+#[test]
+fn errors_of_a_channel_and_of_telemetry_become_the_library_s() {
+    let corrupt = ringmem::attach::Corrupt { head: 1, tail: 9, capacity: 4 };
+    let inner = || Error::NoDevice { asked: 1, devices: 1 };
+    let errors: [Error; 8] = [
+        SendError::Full(7_u32).into(),
+        SendError::Corrupt(7_u32, corrupt).into(),
+        SendError::Flush { error: inner(), message: Some(7_u32) }.into(),
+        SendError::Kernel { error: inner(), message: 7_u32 }.into(),
+        ReceiveError::Empty.into(),
+        ReceiveError::Corrupt(corrupt).into(),
+        ReceiveError::Flush(inner()).into(),
+        ringmem::telemetry::Busy.into(),
+    ];
+    let (full, is_corrupt, device) = ("busy: the input ring is full", "ring is corrupt: head 1 and tail 9", "no device 1");
+    let texts = [full, is_corrupt, device, device, "busy: no answer has arrived", is_corrupt, device, "busy: telemetry is being written"];
+    for (error, text) in errors.iter().zip(texts) {
+        assert!(error.to_string().starts_with(text), "{error}");
+        assert!(!error.is_timeout(), "{error}");
+    }
+}
+
+#[test]
+fn values_without_debug_do_not_hide_the_facts_of_their_holders() {
+    let backend = Clean::build(HostBackend::builder());
+    let mut buffer = GpuBuffer::<u16>::zeroed(Device::new(&backend, 0), 9).unwrap();
+    let text = format!("{:?} {:?}", buffer.as_view().slice(2..7).unwrap(), Pool::builder(Device::new(&backend, 0)).limit(77));
+    assert!(text.contains("len: 5") && text.contains("u16") && text.contains("limit: 77"), "{text}");
+    let text = format!("{:?}", buffer.as_view_mut());
+    assert!(text.starts_with("SliceMut") && text.contains("len: 9"), "{text}");
 }

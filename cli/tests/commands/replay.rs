@@ -187,7 +187,7 @@ fn the_text_output_has_the_figures_of_the_object() {
             "known.trace: 19997 events on 0 streams",
             "slabs of 32 MiB, 4 classes per power of two, limit 4 GiB",
             "10523 given, 1 refused; 9472 freed",
-            "event 19996: memory limit reached: requested 9999999999 bytes, 32 MiB of 4 GiB in use",
+            "event 19996: pool limit reached: requested 9999999999 bytes, 32 MiB of 4 GiB in use",
             "1 of unknown blocks, 0 failed",
             "9471 of 10523, 90.0 %",
             "driver         1 allocation, 0 moves, 0 frees\n",

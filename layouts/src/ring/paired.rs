@@ -27,6 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -138,6 +139,12 @@ pub struct End<'a, T, M: Machine, const FILLS: bool> {
     next: u64,
     /// INVARIANT: of a producer, the consumer's index as last polled, plus the capacity: at most the capacity after `next`.
     end: u64,
+}
+
+impl<T, M: Machine, const FILLS: bool> fmt::Debug for End<'_, T, M, FILLS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(if FILLS { "Producer" } else { "Consumer" }).field("next", &self.next).finish_non_exhaustive()
+    }
 }
 
 /// Fills slots. One per ring.
