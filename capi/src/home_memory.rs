@@ -90,6 +90,10 @@ unsafe impl Memory for HomeMemory {
         self.memory.mapping_granularity()
     }
 
+    fn mappable(&self) -> Option<u64> {
+        self.memory.mappable()
+    }
+
     fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
         self.calls.run(|| self.memory.map(range, offset, bytes))
     }

@@ -179,7 +179,8 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
 
     pub(crate) fn idle(from: A, to: B, Plan { path, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
-        let flights = Flights { queued: VecDeque::with_capacity(depth), unanswered: Vec::new(), place, backend: Arc::clone(path.stream().backend()) };
+        let flights =
+            Flights { queued: VecDeque::with_capacity(depth), unanswered: Vec::new(), place, backend: Arc::clone(path.stream().backend()) };
         Self { from, to, path, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 

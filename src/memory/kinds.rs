@@ -65,6 +65,9 @@ macro_rules! kinds {
                 let is_plain = matches!(MemoryLocation::$name, MemoryLocation::Device) && self.options.is_empty();
                 if is_plain { self.backend.capabilities(self.device).ok()?.mapping_granularity } else { None }
             }
+            fn mappable(&self) -> Option<u64> {
+                Some(self.backend.memory_info(self.device).ok()??.free)
+            }
         }
     )*};
 }

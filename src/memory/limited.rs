@@ -148,6 +148,11 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         self.shared.memory.mapping_granularity()
     }
 
+    fn mappable(&self) -> Option<u64> {
+        let left = self.limit() - self.used();
+        Some(self.shared.memory.mappable().map_or(left, |free| free.min(left)))
+    }
+
     fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
         let taken = self.shared.take(bytes)?;
         let block = self.shared.memory.map(range, offset, bytes)?;

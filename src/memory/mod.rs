@@ -201,6 +201,12 @@ pub unsafe trait Memory: Send + Sync + 'static {
         None
     }
 
+    /// Returns a number of bytes above which [`map`](Self::map) cannot serve, if it is known. A pool asks before it maps many blocks for one request: each
+    /// would have to be given back if the last is refused.
+    fn mappable(&self) -> Option<u64> {
+        None
+    }
+
     /// Allocates a block at an offset of an address range of [`device`](Self::device), if there is a [granularity](Self::mapping_granularity).
     ///
     /// # Errors
@@ -274,6 +280,9 @@ macro_rules! forwards {
             }
             fn mapping_granularity(&self) -> Option<u64> {
                 (**self).mapping_granularity()
+            }
+            fn mappable(&self) -> Option<u64> {
+                (**self).mappable()
             }
             fn map(&self, range: &AddressRange, offset: u64, bytes: u64) -> Result<Block> {
                 (**self).map(range, offset, bytes)

@@ -752,6 +752,11 @@ impl Base {
         Self { units: one, max_align: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
     }
 
+    /// The largest alignment in bytes on which all addresses agree.
+    pub fn most_align(self) -> u64 {
+        u64::from(self.max_align) * UNIT
+    }
+
     /// The units from `offset` to the next aligned address, if the slab's addresses agree on it.
     const fn padding(self, offset: u32, align: u32) -> Option<u32> {
         if align > self.max_align {

@@ -84,7 +84,7 @@ impl PinnedPool {
         self.budget().saturating_sub(self.statistics().held_bytes)
     }
 
-    /// Returns the sums of both inner pools. `reserved_peak` sums two peaks: it is at least the true peak.
+    /// Returns the sums of both inner pools. `reserved_peak` is at least the true peak: the sum of two peaks, or that of the budget if it is lower.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let [shared, own] = [&self.shared, &self.own].map(Pool::statistics);
@@ -96,7 +96,7 @@ impl PinnedPool {
             requested_bytes: shared.requested_bytes + own.requested_bytes,
             held_bytes: shared.held_bytes + own.held_bytes,
             reserved_bytes: shared.reserved_bytes + own.reserved_bytes,
-            reserved_peak: shared.reserved_peak + own.reserved_peak,
+            reserved_peak: (shared.reserved_peak + own.reserved_peak).min(self.budget.peak()),
             slabs: shared.slabs + own.slabs,
             free_bytes: shared.free_bytes + own.free_bytes,
             movable_bytes: shared.movable_bytes + own.movable_bytes,

@@ -192,6 +192,29 @@ alone! {
         stream.synchronize().expect("the kernel has seen the word");
     }
 
+    fn write_combined_memory_is_aligned_at_both_addresses_or_refused() {
+        let backend = rig::open();
+        let before = backend.counters().pinned_live.bytes;
+        let mut refused = 0;
+        for align in [256, 512, 4096, 1 << 16, 2 << 20].repeat(3) {
+            match backend.allocate(&request(MemoryLocation::Pinned, 100, align, Options::WRITE_COMBINED), None) {
+                Ok(block) => {
+                    let (host, device) = (block.host.expect("it is pinned"), block.device_address.expect("it is mapped"));
+                    let both = host.as_ptr().addr() as u64 | device.get();
+                    assert!(both.is_multiple_of(align as u64), "{block:?}");
+                    free(&backend, &block).expect("a live block");
+                }
+                Err(Error::Align { asked, most }) => {
+                    assert!(asked == align as u64 && most < asked, "{asked}, {most}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(backend.counters().pinned_live.bytes, before);
+        }
+        assert!(refused > 0, "the double's addresses agree on small alignments only");
+    }
+
     fn a_failed_free_is_an_error_and_releases_the_block() {
         let settings = Settings { stream_ordered: false, ..Settings::default() };
         let (backend, double) = (CudaBackend::with(settings).expect("a driver"), Double::new());

@@ -35,7 +35,7 @@ use super::queue::{CompletionCount, Length};
 use super::resources::{device_shift, page_locked};
 use super::{CudaBackend, Inner};
 use crate::backend::ranges::Range;
-use crate::backend::{Block, MemoryLocation, Options, Place, Prefetch, Request, StreamId, Ticket};
+use crate::backend::{Block, MemoryLocation, Options, Place, Prefetch, Request, StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
 pub(super) enum Owner {
@@ -113,7 +113,14 @@ impl Inner {
         };
         let Some(place) = NonNull::new(place) else { return Err(Error::Unsupported { what: "memory at address 0" }) };
         let range = Range { shift: allocation.shift, ..Range::of(request, place, allocation.owner) };
-        Ok(Block { ready: allocation.ready, ..self.list_range(start, range) })
+        let block = self.list_range(start, range);
+        if allocation.shift & (align - 1) != 0 {
+            // Aligned for the host alone: the device has another address for it.
+            self.ranges.kill(&block)?;
+            self.deferred.free(self, &Uses::NONE, block)?;
+            return Err(Error::Align { asked: align, most: 1 << allocation.shift.trailing_zeros() });
+        }
+        Ok(Block { ready: allocation.ready, ..block })
     }
 
     pub(super) fn list_range(&self, start: u64, range: Range<Owner>) -> Block {

@@ -68,7 +68,7 @@ use crate::pool::cache::{Entry, UNDATED};
 use crate::pool::heap::{Base, Claim, LONGEST, PartId, Zone};
 use crate::pool::tag::Tag;
 use crate::sys::clock::nanoseconds;
-use crate::sys::panic::{both, each};
+use crate::sys::panic::{at_most_one, both, each};
 use crate::trace::span;
 use crate::{Error, Result};
 
@@ -469,7 +469,12 @@ impl<M: Memory> Central<M> {
         let mut outcome = Ok(());
         // Until the memory is in the heap, other threads wait for it.
         let mut reservation = None;
-        if already < least && !is_busy {
+        if already < least
+            && !is_busy
+            && let Some(short) = self.shortage(least - already, range.granularity())
+        {
+            refusal.set(short);
+        } else if already < least && !is_busy {
             // More than the request lacks only if nothing moved: beside free memory, none is mapped in advance.
             let wanted = if moved > 0 { least } else { size };
             reservation = [wanted, least].into_iter().find_map(|bytes| self.reserve(bytes - already));
@@ -503,6 +508,12 @@ impl<M: Memory> Central<M> {
             None if is_busy => Outcome::Busy,
             None => Outcome::Refused,
         })
+    }
+
+    /// What the upstream memory has, if that is surely less than a request lacks. A request that lacks one granule tries, which costs as much as to ask.
+    fn shortage(&self, lacking: u64, step: u64) -> Option<Refusal> {
+        let free = if lacking > step { self.memory.mappable()? } else { return None };
+        (free < lacking).then_some(Refusal { free, largest: free })
     }
 
     /// Moves a handle to the end of a claim's memory; returns false if it stays where it is. After the call, also after a panic, the block tells what happened:
@@ -551,6 +562,8 @@ impl<M: Memory> Central<M> {
         let (step, wanted) = (range.granularity(), reservation.bytes);
         let zone = extending.claim.as_ref().map_or(Zone::Large, |claim| claim.zone);
         let handle = ((self.lock().heap.total_of(zone) + wanted) / HANDLES / step * step).max(step);
+        // Memory in advance ages from here, not from the first use.
+        let now = at_most_one(|| (self.options.clocks.coarse)()).unwrap_or(UNDATED);
         while reservation.kept < wanted {
             let (offset, bytes) = (extending.offset(), handle.min(wanted - reservation.kept));
             let _span = span!("upstream allocation", bytes = bytes);
@@ -558,12 +571,14 @@ impl<M: Memory> Central<M> {
                 Ok(block) => {
                     reservation.kept += bytes;
                     self.counts.allocations.fetch_add(1, Relaxed);
-                    extending.came(block, 0);
+                    extending.came(block, now);
                 }
                 Err(_) if extending.filled >= least => break,
                 Err(Error::Busy { .. }) => return Ok(true),
                 Err(error) => {
-                    refusal.set(Refusal::of(error)?);
+                    let refused = Refusal::of(error)?;
+                    // With the memory that is given back below.
+                    refusal.set(Refusal { free: refused.free + reservation.kept, ..refused });
                     break;
                 }
             }

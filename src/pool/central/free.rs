@@ -189,7 +189,7 @@ impl<M: Memory> Central<M> {
         self.free_removed(block, &Uses::NONE, Self::note_return);
     }
 
-    fn free_removed(&self, block: Block, uses: &Uses, note: fn(&Self)) {
+    pub(super) fn free_removed(&self, block: Block, uses: &Uses, note: fn(&Self)) {
         // SAFETY: a slab of this memory, removed from the table, in use by `uses` at most.
         if let Err(error) = unsafe { self.free_upstream(block, uses, note) } {
             self.memory.backend().unreported(error);

@@ -181,7 +181,7 @@ impl<M: Memory> Central<M> {
         };
         event!(warn, requested, reserved, limit, "out of memory");
         if requested > limit {
-            return Error::Limit { of: LimitOf::Memory, requested, used: reserved, limit };
+            return Error::Limit { of: LimitOf::Pool, requested, used: reserved, limit };
         }
         let left = limit - reserved;
         // Mapped memory needs not be in one piece.
@@ -224,7 +224,7 @@ impl<M: Memory> Central<M> {
         let used = self.lock().reserved;
         event!(warn, requested, reserved = used, limit, "out of memory");
         if requested > limit {
-            return Err(Error::Limit { of: LimitOf::Memory, requested, used, limit });
+            return Err(Error::Limit { of: LimitOf::Pool, requested, used, limit });
         }
         let Refusal { free, largest } = refusal.get();
         let limit = (requested > limit - used).then_some([used, limit]);
@@ -307,16 +307,27 @@ impl<M: Memory> Central<M> {
             }
             tried = bytes;
             let part = if bytes < class_bytes { requested } else { class_bytes };
-            // A slab that fits the part at any offset needs no alignment, for which a driver may allocate more.
-            let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refusal));
-            let slab = match slab(bytes, slab_align) {
-                Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
-                outcome => outcome,
-            };
-            // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
-            if let Some((block, _reservation)) = slab? {
-                return self.add_slab(block, part, align, request.zone());
+            // A slab that fits the part at any offset needs no alignment, for which a driver may allocate more.
+            let mut slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
+            loop {
+                let slab = match slab(bytes, slab_align) {
+                    Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
+                    outcome => outcome,
+                };
+                // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
+                let Some((block, _reservation)) = slab? else { break };
+                let most = Base::of(&block).most_align();
+                if align <= most {
+                    return self.add_slab(block, part, align, request.zone());
+                }
+                // Host and device address it differently, so that no part of it has the alignment on both sides.
+                let ready = block.ready.map_or(Uses::NONE, Uses::of);
+                self.free_removed(block, &ready, Self::note_return);
+                if slab_align >= align {
+                    return Err(Error::Align { asked: align, most });
+                }
+                slab_align = align;
             }
         }
         if refusal.get().largest < requested || requested.is_multiple_of(UNIT) {

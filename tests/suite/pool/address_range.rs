@@ -251,6 +251,49 @@ fn a_pool_of_few_granules_has_one_zone() {
 }
 
 #[test]
+fn a_request_that_the_device_cannot_serve_maps_nothing() {
+    let backend = backend(64 * MIB);
+    let other = Buffer::<u8, _>::new(Device::new(&backend, 0), 4 << 20).expect("room");
+    let pools = [builder(&backend).limit(64 * MIB).build().expect("a pool"), builder(&backend).build().expect("a pool")];
+    for (pool, kept) in pools.iter().zip([0, 2 * MIB]) {
+        let live = (kept > 0).then(|| give(pool, kept));
+        let before = calls(&backend, Verb::Map);
+        let (requested, free, largest) = shortage(Bytes::new(pool.clone(), 62 << 20));
+        assert_eq!((requested, free, largest), (62 * MIB, 60 * MIB - kept, 60 * MIB - kept));
+        assert_eq!(calls(&backend, Verb::Map), before, "each block would have been given back");
+        drop(live);
+        assert_eq!(give(pool, 60 * MIB).len() as u64, 60 * MIB, "what the error says");
+        assert_eq!(pool.trim_to(0), 60 * MIB);
+    }
+    drop(other);
+}
+
+#[test]
+fn a_limit_below_the_pool_s_is_known_before_memory_is_mapped() {
+    let backend = backend(64 * MIB);
+    let pool = Pool::builder(Limited::new(Device::new(&backend, 0), 8 * MIB)).build().expect("a pool");
+    let refused = Buffer::<u8, _>::new(pool.clone(), 9 << 20).map(drop).expect_err("above the limit below");
+    let Error::OutOfMemory { largest, .. } = refused else { panic!("{refused}") };
+    assert_eq!((largest, calls(&backend, Verb::Map)), (8 * MIB, 0));
+}
+
+#[test]
+fn memory_that_is_mapped_in_advance_ages_from_then() {
+    let step = 4 * KIB;
+    let backend = Clean::build(HostBackend::builder().device_memory(64 * MIB).mapping_granularity(Some(step)));
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = Arc::clone(&now);
+    let pool = builder(&backend).clock(move || clock.load(Relaxed)).build().expect("a pool");
+    let live = [(); 20].map(|()| give(&pool, MIB));
+    let last = give(&pool, 100);
+    assert!(mapped(&backend) > 20 * MIB + step, "more than was requested");
+    assert_eq!(pool.trim_older_than(Duration::from_nanos(1)), 0);
+    now.store(1_000_001, Relaxed);
+    assert!(pool.trim_older_than(Duration::from_nanos(1)) > 0);
+    drop((live, last));
+}
+
+#[test]
 fn a_trim_frees_whole_free_handles_by_age() {
     let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(1000)));
     let clock = Arc::clone(&now);

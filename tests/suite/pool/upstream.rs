@@ -47,6 +47,48 @@ fn direct_blocks_are_removed_from_a_tracker_below() {
     }
 }
 
+/// The device addresses its blocks 4096 bytes apart from the host, and so aligned alike up to this.
+struct Apart(Pinned);
+
+// SAFETY: pinned memory; tests do not use the device addresses.
+unsafe impl Memory for Apart {
+    type Visibility = ringmem::memory::Both;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> ringmem::Result<Block> {
+        let block = self.0.alloc(layout, on)?;
+        Ok(Block { device_address: block.device_address.and_then(|address| address.offset(4096)), ..block })
+    }
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
+        let device_address = block.device_address.map(|address| ringmem::backend::DeviceAddress::new(address.get() - 4096));
+        // SAFETY: the caller promises that the block is of this memory and freed once, with its uses; its address is the pinned memory's again.
+        unsafe { self.0.free(&Block { device_address, ready: None, ..*block }, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.0.backend()
+    }
+    fn device(&self) -> u32 {
+        self.0.device()
+    }
+}
+
+#[test]
+fn an_alignment_that_host_and_device_addresses_cannot_share_is_an_error() {
+    let backend = backend(64 * MIB);
+    for slab in [64 * KIB, 8 * MIB] {
+        let pool = Pool::builder(Apart(Pinned::new(&backend, 0))).slab(slab).patience(Duration::from_millis(10)).build().unwrap();
+        let alloc = |align: u64| pool.alloc(Layout::from_size_align(1000, align as usize).unwrap(), None);
+        let kept = alloc(4096).expect("both addresses can have it");
+        let before = pool.statistics();
+        let error = alloc(8192).map(drop).expect_err("one of the addresses cannot");
+        assert!(matches!(error, Error::Align { asked: 8192, most: 4096 }), "{error}");
+        let after = pool.statistics();
+        assert_eq!(after.reserved_bytes, before.reserved_bytes, "the slab went back");
+        assert!(after.memory_allocations - before.memory_allocations <= 2, "no search goes on: {after:?}");
+        // SAFETY: this pool's block, freed once, unused.
+        unsafe { pool.free(&kept, &Uses::NONE) }.unwrap();
+    }
+}
+
 #[test]
 fn a_pool_below_gets_its_blocks_back() {
     let backend = backend(64 * MIB);

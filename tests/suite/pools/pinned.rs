@@ -103,6 +103,21 @@ fn freed_pinned_blocks_are_reused_without_locking() {
 }
 
 #[test]
+fn the_peak_of_both_inner_pools_is_within_the_budget() {
+    let backend = backend();
+    let pool = pool(&backend, 3 * MIB);
+    for _ in 0..2 {
+        for (bytes, count) in [(8 * KIB, 300), (2 * MIB, 1)] {
+            let blocks: Vec<Bytes> = (0..count).map(|_| Bytes::new(pool.clone(), bytes as usize).expect("the budget")).collect();
+            drop(blocks);
+            pool.trim_older_than(std::time::Duration::ZERO);
+        }
+    }
+    let statistics = pool.statistics();
+    assert!(statistics.reserved_peak >= 2 * MIB && statistics.reserved_peak <= pool.budget(), "{statistics:?}");
+}
+
+#[test]
 fn locked_bytes_never_exceed_the_budget() {
     let backend = backend();
     let pool = pool(&backend, 3 * MIB);
