@@ -236,16 +236,38 @@ fn new_page() -> Box<Page> {
     granules.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many granules as a page has"))
 }
 
-const fn spread(mask: u8) -> u64 {
-    let mut bits = 0;
-    let mut byte = 0;
-    while byte < 8 {
-        if mask & (1 << byte) != 0 {
-            bits |= 0xff << (byte * 8);
+/// Calls a function with the granules that a range contains, and their places.
+fn for_each_granule(pages: &mut Map<u64, Box<Page>>, place: NonNull<u8>, bytes: u64, mut each: impl FnMut(&mut Granule, NonNull<u8>)) {
+    let first = place.as_ptr().expose_provenance() as u64;
+    let (mut at, end) = (first.next_multiple_of(8), (first + bytes) & !7);
+    while at < end {
+        let stop = end.min((at / PAGE + 1) * PAGE);
+        let page = pages.entry(at / PAGE).or_insert_with(new_page);
+        for address in (at..stop).step_by(8) {
+            if let Some(place) = pointer(address) {
+                each(&mut page[(address % PAGE / 8) as usize], place);
+            }
         }
-        byte += 1;
+        at = stop;
     }
-    bits
+}
+
+/// The bits of each byte in a mask.
+fn spread(mask: u8) -> u64 {
+    // A table, since each access needs several.
+    const BITS: [u64; 256] = {
+        let mut table = [0; 256];
+        let mut bit = 0;
+        while bit < 256 * 8 {
+            let (mask, byte) = (bit / 8, bit % 8);
+            if mask >> byte & 1 != 0 {
+                table[mask] |= 0xff << (byte * 8);
+            }
+            bit += 1;
+        }
+        table
+    };
+    BITS[mask as usize]
 }
 
 /// A bit for each byte that is not 0.
@@ -399,30 +421,25 @@ impl Memory {
 
     /// Notes bytes of the host that no lane has accessed yet as seen now.
     pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
-        let (now, host) = (self.now(), self.to_host.clone());
-        let first = place.as_ptr().expose_provenance() as u64;
-        for address in (first.next_multiple_of(8)..(first + bytes) & !7).step_by(8) {
-            let Some(place) = pointer(address) else { continue };
-            let granule = self.page(address / 8);
+        let now = self.now();
+        let Self { pages, to_host, .. } = self;
+        for_each_granule(pages, place, bytes, |granule, place| {
             if granule.known == 0 {
                 (granule.seen, granule.known) = (read(place, 8), u8::MAX);
                 (granule.first, granule.last) = (now, now);
-                granule.host.clone_from(&host);
+                granule.host.clone_from(to_host);
             }
-        }
+        });
     }
 
     /// Notes bytes that the host has not changed since as seen unchanged now.
     pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
-        let first = place.as_ptr().expose_provenance() as u64;
-        for address in (first.next_multiple_of(8)..(first + bytes) & !7).step_by(8) {
-            let Some(place) = pointer(address) else { continue };
-            let granule = self.page(address / 8);
+        for_each_granule(&mut self.pages, place, bytes, |granule, place| {
             if granule.known == u8::MAX && read(place, 8) == granule.seen {
                 granule.last = now;
             }
-        }
+        });
     }
 
     fn show(&mut self, which: impl Fn(&Hidden) -> bool) {
