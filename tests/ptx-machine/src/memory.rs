@@ -5,7 +5,7 @@
 //!    grids, as if the host had waited for them.
 //! 2. The host writes, a lane reads: a weak or sub-system-scope load of a byte that the host changed is unordered, if the byte was
 //!    seen unchanged after the last host write that the lane's acquires cover. A system-scope load that sees the change does not
-//!    order it.
+//!    order it. Each access of a part of eight aligned bytes also sees the other bytes that are known.
 //! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a release of system scope, or earlier: until a later
 //!    step stores to the same granule, until an update, or a store of system scope that is not delayed, stores to it, until the table of hidden bytes is full,
 //!    or until the block ends. Stores of system scope become visible in any order, and take along other bytes of the granule that the same step has stored;
@@ -28,7 +28,7 @@
 //!
 //! The host executes real code, which the machine does not see. Its order has two halves. Towards the host, a release at system scope shows all hidden bytes
 //! that precede it, and joins the lane's clock into `to_host`: whatever the host stores later is stored after these steps, so a lane that acquires such a
-//! value gets that clock back (`Granule::host`). From the host, `Clock::host` is a machine time: the host's writes that were first seen up to that time
+//! value gets that clock back (`Sight::host`). From the host, `Clock::host` is a machine time: the host's writes that were first seen up to that time
 //! precede the lane. A lane that reads a changed byte without such an acquire has a race, because it could as well have read the old one.
 
 use std::collections::HashMap;
@@ -94,26 +94,91 @@ impl Record {
     }
 }
 
-/// Eight aligned bytes. Masks have a bit for each byte. `seen` is 0 outside `known`. `first`, `last` and `host` are of the bytes in `known` alone; `changed`
-/// and `before` may be of others, until a lane stores there or the host is seen to change bytes of the granule again.
+/// Bytes of a granule whose values were first seen at the same time.
+#[derive(Clone, Default)]
+struct Sight {
+    mask: u8,
+    /// When the values were first seen; 0 for a lane's own values.
+    first: u64,
+    /// When the host's change of the bytes was found, the time when they were last seen unchanged; 0 if no change was found.
+    before: u64,
+    /// What the host had acquired at most, when the values were first seen.
+    host: Option<Arc<Clock>>,
+}
+
+/// Eight aligned bytes. Masks have a bit for each byte. An access of some bytes compares all known bytes with the memory, because a flag and its data may share
+/// a granule: if a poll of the flag forgot when the data was last seen, a later load of the data without an acquire would not be reported.
 #[derive(Clone, Default)]
 struct Granule {
-    /// The last value seen, of the bytes in `known`.
+    /// The last value seen, of the bytes in `known`; 0 in others.
     seen: u64,
     known: u8,
     /// Bytes that a lane has written.
     written: u8,
-    /// When this value was seen first and last; `first` is 0 for a lane's own value.
-    first: u64,
+    /// When the bytes in `known` were last seen, all together.
     last: u64,
-    /// The line that saw it.
+    /// The line that saw them.
     line: u32,
-    /// The bytes that the host changed last, and when they were last seen unchanged.
-    changed: u8,
-    before: u64,
-    /// What the host had acquired at most, when its value was first seen.
-    host: Option<Arc<Clock>>,
+    // INVARIANT: each byte in `known` is in the mask of exactly one sight, and other bytes are in none. Most granules have one: `others` allocates nothing.
+    sight: Sight,
+    others: Vec<Sight>,
     records: Vec<Record>,
+}
+
+impl Granule {
+    fn sights(&self, mask: u8) -> impl Iterator<Item = &Sight> {
+        std::iter::once(&self.sight).chain(&self.others).filter(move |sight| sight.mask & mask != 0)
+    }
+
+    fn forget(&mut self, mask: u8) {
+        self.known &= !mask;
+        self.seen &= !spread(mask);
+        self.sight.mask &= !mask;
+        self.others.retain_mut(|sight| {
+            sight.mask &= !mask;
+            sight.mask != 0
+        });
+    }
+
+    /// Adds bytes that are not known.
+    fn add(&mut self, sight: Sight, value: u64) {
+        self.known |= sight.mask;
+        self.seen |= value & spread(sight.mask);
+        if self.sight.mask == 0 {
+            self.sight = sight;
+        } else if (self.sight.first, self.sight.before) == (sight.first, sight.before) {
+            // First seen at the same time, so `host` is equal.
+            self.sight.mask |= sight.mask;
+        } else {
+            self.others.push(sight);
+        }
+    }
+
+    /// Sees the bytes in `mask`, which contains all known ones; `value` is 0 in others. Changed bytes get a sight of their own: an acquire of an unchanged flag
+    /// does not cover a later change of its data.
+    fn see(&mut self, value: u64, mask: u8, now: u64, host: Option<&Arc<Clock>>) {
+        let changed = (value ^ self.seen) & spread(self.known);
+        if changed != 0 {
+            let (mask, before) = (bytes_of(changed), self.last);
+            self.forget(mask);
+            self.add(Sight { mask, first: now, before, host: host.cloned() }, value);
+        }
+        let mask = mask & !self.known;
+        if mask != 0 {
+            self.add(Sight { mask, first: now, before: 0, host: host.cloned() }, value);
+        }
+        self.last = now;
+    }
+
+    /// Notes a lane's own value of the bytes in `mask`, and sees the other known ones.
+    fn overwrite(&mut self, number: u64, value: u64, mask: u8, now: u64, host: Option<&Arc<Clock>>) {
+        self.forget(mask);
+        if self.known != 0 {
+            self.see(read_known(number, self.known, self.known | mask), self.known, now, host);
+        }
+        self.add(Sight { mask, ..Sight::default() }, value);
+        self.last = now;
+    }
 }
 
 /// Bytes that lanes have stored and the host cannot see yet.
@@ -228,12 +293,17 @@ pub struct Access {
     pub is_private: bool,
 }
 
-/// Apart from its use: the page would take 36 KiB of the stack at every access, and be touched.
+/// Apart from its use: the page would take 52 KiB of the stack at every access, and be touched.
 #[cold]
 #[inline(never)]
 fn new_page() -> Box<Page> {
     let granules: Vec<Granule> = (0..PAGE / 8).map(|_| Granule::default()).collect();
     granules.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many granules as a page has"))
+}
+
+fn granule_at(pages: &mut Map<u64, Box<Page>>, number: u64) -> &mut Granule {
+    let page = pages.entry(number * 8 / PAGE).or_insert_with(new_page);
+    &mut page[(number % (PAGE / 8)) as usize]
 }
 
 /// Calls a function with the granules that a range contains, and their places.
@@ -270,14 +340,24 @@ fn spread(mask: u8) -> u64 {
     BITS[mask as usize]
 }
 
+/// Reads bytes of a granule: together if all eight are `readable`, otherwise one by one, because the others may be outside all allocations.
+fn read_known(number: u64, mask: u8, readable: u8) -> u64 {
+    let read = |at: u64, bytes: u8| pointer(number * 8 + at).map_or(0, |place| read(place, bytes));
+    if readable == u8::MAX {
+        return read(0, 8) & spread(mask);
+    }
+    (0..8).filter(|byte| mask & (1 << byte) != 0).fold(0, |value, byte| value | read(byte, 1) << (byte * 8))
+}
+
 /// A bit for each byte that is not 0.
 fn bytes_of(value: u64) -> u8 {
     (0..8).filter(|byte| value >> (byte * 8) & 0xff != 0).fold(0, |mask, byte| mask | 1 << byte)
 }
 
 fn read(place: NonNull<u8>, bytes: u8) -> u64 {
-    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses of both
-    // sides are atomic, or the race that the machine reports.
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch, or these are bytes that `read_known` reads: `translate` returned them
+    // for an earlier access, and they are in the page of an access that is valid now. Aligned, by `Block::access` or as part of a granule. Concurrent accesses
+    // of both sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(place.as_ptr()).load(Relaxed).into(),
@@ -290,7 +370,7 @@ fn read(place: NonNull<u8>, bytes: u8) -> u64 {
 
 fn write(place: NonNull<u8>, bytes: u8, value: u64) {
     use std::sync::atomic::Ordering::Release;
-    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::access`; concurrent accesses
     // of both sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
@@ -304,7 +384,7 @@ fn write(place: NonNull<u8>, bytes: u8, value: u64) {
 
 fn replace(place: NonNull<u8>, bytes: u8, old: u64, new: u64) -> bool {
     use std::sync::atomic::Ordering::AcqRel;
-    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::place`; concurrent accesses
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, by `Block::access`; concurrent accesses
     // of both sides are atomic, or the race that the machine reports.
     unsafe {
         match bytes {
@@ -410,11 +490,6 @@ impl Memory {
         }
     }
 
-    fn page(&mut self, granule: u64) -> &mut Granule {
-        let page = self.pages.entry(granule * 8 / PAGE).or_insert_with(new_page);
-        &mut page[(granule % (PAGE / 8)) as usize]
-    }
-
     pub fn knows(&self, place: NonNull<u8>) -> bool {
         self.pages.contains_key(&(place.as_ptr().addr() as u64 / PAGE))
     }
@@ -424,19 +499,17 @@ impl Memory {
         let now = self.now();
         let Self { pages, to_host, .. } = self;
         for_each_granule(pages, place, bytes, |granule, place| {
-            if granule.known == 0 {
-                (granule.seen, granule.known) = (read(place, 8), u8::MAX);
-                (granule.first, granule.last) = (now, now);
-                granule.host.clone_from(to_host);
+            if granule.known != u8::MAX {
+                granule.see(read(place, 8), u8::MAX, now, to_host.as_ref());
             }
         });
     }
 
-    /// Notes bytes that the host has not changed since as seen unchanged now.
+    /// Notes bytes that the host has not changed since as seen unchanged now. Changed ones are left to the next access.
     pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
         for_each_granule(&mut self.pages, place, bytes, |granule, place| {
-            if granule.known == u8::MAX && read(place, 8) == granule.seen {
+            if read(place, 8) & spread(granule.known) == granule.seen {
                 granule.last = now;
             }
         });
@@ -463,12 +536,8 @@ impl Memory {
                 }
             }
         }
-        let bits = spread(hidden.mask);
-        let granule = self.page(number);
-        granule.seen = hidden.bytes & bits;
-        granule.known = hidden.mask;
-        granule.changed &= !hidden.mask;
-        (granule.first, granule.last, granule.host) = (0, now, None);
+        let Self { pages, to_host, .. } = self;
+        granule_at(pages, number).overwrite(number, hidden.bytes, hidden.mask, now, to_host.as_ref());
     }
 
     /// Lets a delayed store become visible at random; fails after a fault of the grid.
@@ -502,8 +571,7 @@ impl Memory {
         let (is_write, own) = (record.is_write(), order.lane.block);
         let Self { blocks, pages, .. } = self;
         let number = access.granule();
-        let page = pages.entry(number * 8 / PAGE).or_insert_with(new_page);
-        let granule = &mut page[(number % (PAGE / 8)) as usize];
+        let granule = granule_at(pages, number);
         let mut race = None;
         let mut mixed = None;
         granule.records.retain(|earlier| {
@@ -572,7 +640,7 @@ impl Memory {
     }
 
     /// Reads the bytes that a lane sees, the hidden ones of all lanes included; fails if they may be the host's and are not ordered. Afterwards the granule
-    /// knows those of these bytes that are not hidden, as of now. A failure ends the grid.
+    /// knows these bytes and those that it knew, apart from hidden ones, as of now. A failure ends the grid.
     fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
         let now = self.now();
         let raw = read(access.place, access.bytes) << (access.shift() * 8);
@@ -583,14 +651,19 @@ impl Memory {
             let bits = spread(hidden.mask);
             (hidden_mask, value) = (hidden.mask, raw & !bits | hidden.bytes & bits);
         }
-        let poison = self.poison;
-        let granule = self.page(access.granule());
-        let compared = spread(mask & granule.known & !hidden_mask);
-        let changed = (raw ^ granule.seen) & compared != 0;
-        if changed {
-            (granule.changed, granule.before) = (bytes_of((raw ^ granule.seen) & compared), granule.last);
+        let Self { pages, to_host, poison, .. } = self;
+        let number = access.granule();
+        let granule = granule_at(pages, number);
+        if granule.known & hidden_mask != 0 {
+            granule.forget(hidden_mask);
         }
-        if mask & !hidden_mask & granule.changed != 0 && !access.is_system() && granule.before > order.clock.host {
+        let (visible, others) = (mask & !hidden_mask, granule.known & !mask);
+        let mut seen = raw & spread(visible);
+        if others != 0 {
+            seen |= read_known(number, others, mask | others);
+        }
+        granule.see(seen, visible | others, now, to_host.as_ref());
+        if !access.is_system() && granule.sights(visible).any(|sight| sight.before > order.clock.host) {
             let seen = if granule.line == 0 { String::new() } else { format!(" by line {}", granule.line) };
             return Err(Fault::new(
                 Kind::Race,
@@ -602,7 +675,7 @@ impl Memory {
                 ),
             ));
         }
-        if let Some(poison) = poison
+        if let Some(poison) = *poison
             && !access.is_system()
             && access.bytes >= 4
             && (mask & (granule.written | hidden_mask)) == 0
@@ -621,16 +694,7 @@ impl Memory {
                 format!("loads {} bytes of shared memory that were never written", access.bytes),
             ));
         }
-        let is_first = mask & !hidden_mask & !granule.known != 0;
-        // The times are of known bytes; others were seen earlier.
-        granule.known = mask & !hidden_mask;
-        granule.seen = raw & spread(granule.known);
-        (granule.last, granule.line) = (now, access.line);
-        if changed || is_first {
-            granule.first = now;
-            let host = self.to_host.clone();
-            self.page(access.granule()).host = host;
-        }
+        granule.line = access.line;
         Ok((value & spread(mask)) >> (access.shift() * 8))
     }
 
@@ -662,11 +726,13 @@ impl Memory {
             }
         }
         if scope == Scope::System {
-            let Granule { first, host, .. } = self.page(access.granule());
+            let newest = granule_at(&mut self.pages, access.granule()).sights(access.mask()).max_by_key(|sight| sight.first);
             let pending = order.pending.entry(key).or_default();
-            pending.host = pending.host.max(*first);
-            if !from_lane && let Some(clock) = host.clone() {
-                Release { clock, scope, block: order.lane.block }.join(&mut pending.releases);
+            if let Some(Sight { first, host, .. }) = newest {
+                pending.host = pending.host.max(*first);
+                if !from_lane && let Some(clock) = host.clone() {
+                    Release { clock, scope, block: order.lane.block }.join(&mut pending.releases);
+                }
             }
         }
     }
@@ -732,12 +798,11 @@ impl Memory {
     }
 
     fn saw(&mut self, access: &Access, value: u64, now: u64) {
-        let (bits, shift, mask) = (spread(access.mask()), access.shift() * 8, access.mask());
-        let granule = self.page(access.granule());
-        granule.seen = value << shift & bits;
-        granule.known = mask;
-        granule.changed &= !mask;
-        (granule.first, granule.last, granule.line, granule.host) = (0, now, access.line, None);
+        let Self { pages, to_host, .. } = self;
+        let number = access.granule();
+        let granule = granule_at(pages, number);
+        granule.overwrite(number, value << (access.shift() * 8), access.mask(), now, to_host.as_ref());
+        granule.line = access.line;
     }
 
     /// Stores bytes that the host does not see until a release or a delay shows them.

@@ -273,6 +273,81 @@ fn an_acquire_of_another_word_does_not_order_host_writes() {
     }
 }
 
+/// Runs one lane. The host changes words after the lane has set word 0.
+fn next_to_data(body: &str, seed: u64, host: impl Fn(&Memory)) -> Result<(), (Kind, u32)> {
+    let memory = Memory::zeroed(256);
+    let ended = run_blocks(&image(body), &memory, seed, 1, 1, || {
+        assert!(memory.waits_for(0, 1));
+        host(&memory);
+    });
+    ended[0].clone().map_err(|fault| (fault.kind, fault.line))
+}
+
+#[test]
+fn a_flag_that_shares_eight_bytes_with_data_orders_it_only_by_an_acquire() {
+    let wait = "ld.b32 %r4, [%rd1+516];\nst.relaxed.sys.b64 [%rd1], 1;\n\
+                $wait:\nld.relaxed.sys.b32 %r3, [%rd1+512];\nsetp.ne.s32 %p1, %r3, 1;\n@%p1 bra $wait;\nld.b32 %r4, [%rd1+516];";
+    let host = |memory: &Memory| {
+        memory.set(64, 7 << 32);
+        memory.set(64, 7 << 32 | 1);
+    };
+    for seed in SEEDS {
+        assert_eq!(next_to_data(wait, seed, host), Err((Kind::Race, FIRST + 6)));
+        assert_eq!(next_to_data(&wait.replace("relaxed.sys.b32", "acquire.sys.b32"), seed, host), Ok(()));
+    }
+}
+
+#[test]
+fn data_that_a_poll_of_its_flag_found_changed_stays_unordered_when_the_flag_changes() {
+    let wait = "ld.b32 %r4, [%rd1+516];\nst.relaxed.sys.b64 [%rd1], 1;\n\
+                $data:\nld.relaxed.sys.b64 %rd4, [%rd1+768];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $data;\n\
+                ld.relaxed.sys.b32 %r3, [%rd1+512];\nst.relaxed.sys.b64 [%rd1+128], 1;\n\
+                $wait:\nld.relaxed.sys.b32 %r3, [%rd1+512];\nsetp.ne.s32 %p1, %r3, 1;\n@%p1 bra $wait;\nld.b32 %r4, [%rd1+516];";
+    let host = |memory: &Memory| {
+        memory.set(64, 7 << 32);
+        memory.set(96, 1);
+        assert!(memory.waits_for(16, 1));
+        memory.set(64, 7 << 32 | 1);
+    };
+    for seed in SEEDS {
+        assert_eq!(next_to_data(wait, seed, host), Err((Kind::Race, FIRST + 12)));
+        let acquires = wait.replace("$wait:\nld.relaxed", "$wait:\nld.acquire");
+        assert_eq!(next_to_data(&acquires, seed, host), Ok(()));
+    }
+}
+
+#[test]
+fn an_acquire_of_an_old_flag_does_not_order_data_in_the_same_eight_bytes() {
+    let wait = "ld.acquire.sys.b32 %r3, [%rd1+512];\nld.b32 %r4, [%rd1+516];\nst.relaxed.sys.b64 [%rd1], 1;\n\
+                $wait:\nld.relaxed.sys.b64 %rd4, [%rd1+768];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\n\
+                ld.acquire.sys.b32 %r3, [%rd1+512];\nld.b32 %r4, [%rd1+516];";
+    let host = |memory: &Memory| {
+        memory.set(64, 7 << 32);
+        memory.set(96, 1);
+    };
+    for seed in SEEDS {
+        assert_eq!(next_to_data(wait, seed, host), Err((Kind::Race, FIRST + 8)));
+        assert_eq!(next_to_data(&wait.replace("relaxed.sys.b64 %rd4", "acquire.sys.b64 %rd4"), seed, host), Ok(()));
+    }
+}
+
+#[test]
+fn a_store_next_to_data_keeps_the_time_when_the_data_was_seen() {
+    let wait = "ld.b32 %r4, [%rd1+516];\nst.relaxed.sys.b32 [%rd1+512], 1;\nfence.acq_rel.sys;\nst.relaxed.sys.b64 [%rd1], 1;\n\
+                $wait:\nld.relaxed.sys.b64 %rd4, [%rd1+768];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\nld.b32 %r4, [%rd1+516];";
+    let host = |memory: &Memory| {
+        memory.set(64, 7 << 32 | 1);
+        memory.set(96, 1);
+    };
+    for store in ["st.relaxed.sys.b32 [%rd1+512], 1;", "st.b32 [%rd1+512], 1;", "atom.relaxed.sys.add.u32 %r5, [%rd1+512], 1;"] {
+        let wait = wait.replace("st.relaxed.sys.b32 [%rd1+512], 1;", store);
+        for seed in SEEDS {
+            assert_eq!(next_to_data(&wait, seed, host), Err((Kind::Race, FIRST + 8)), "{store}");
+            assert_eq!(next_to_data(&wait.replace("relaxed.sys.b64 %rd4", "acquire.sys.b64 %rd4"), seed, host), Ok(()), "{store}");
+        }
+    }
+}
+
 #[test]
 fn an_acquiring_update_does_not_order_what_the_host_writes_afterwards() {
     let wait = "st.relaxed.sys.b64 [%rd1], 1;\n$first:\nld.relaxed.sys.b64 %rd4, [%rd1+768];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $first;\n\
