@@ -74,8 +74,8 @@ enum Action {
     Update,
 }
 
-/// An access that a later one may race with. A record is dropped when an access after it covers the same bytes at least as weakly: what races with the
-/// first then races with the second.
+/// An access that a later one may race with. A record is dropped when an access after it [stands for](Record::stands_for) it: what races with the first then
+/// races with the second.
 #[derive(Clone)]
 struct Record {
     lane: Lane,
@@ -91,6 +91,24 @@ struct Record {
 impl Record {
     fn is_write(&self) -> bool {
         self.kind != Action::Load
+    }
+
+    /// The two do not race: both are strong, each in the scope of the other, and of exactly the same bytes.
+    fn is_morally_strong(&self, other: &Self) -> bool {
+        match (self.strength, other.strength) {
+            (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), self.lane.block, other.lane.block) && self.mask == other.mask,
+            _ => false,
+        }
+    }
+
+    /// What races with an earlier access of these bytes, or of some of them, races with this one. For strong accesses of other bytes, or beyond the scope, this
+    /// is false: a third access may be morally strong with only one of them. Accesses at system scope stay, so that a weaker store that follows is reported,
+    /// whatever loads come between.
+    fn stands_for(&self, earlier: &Self) -> bool {
+        match self.strength {
+            Strength::Weak => earlier.strength != Strength::Strong(Scope::System),
+            strength => strength == earlier.strength && self.is_morally_strong(earlier),
+        }
     }
 }
 
@@ -580,21 +598,16 @@ impl Memory {
             let is_before = precedes(earlier.lane, earlier.step)
                 || blocks.get(&block).is_none_or(|block| block.has_ended && blocks.get(&own).is_none_or(|own| own.grid != block.grid))
                 || earlier.observers.iter().any(|(lane, step)| precedes(*lane, *step));
-            let both_strong = match (earlier.strength, record.strength) {
-                (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), block, own) && earlier.mask == record.mask,
-                _ => false,
-            };
-            if !is_before && !both_strong && (earlier.is_write() || is_write) && earlier.mask & record.mask != 0 {
+            if !is_before && !record.is_morally_strong(earlier) && (earlier.is_write() || is_write) && earlier.mask & record.mask != 0 {
                 race = Some(earlier.clone());
             }
             let is_shared = earlier.strength == Strength::Strong(Scope::System) && record.strength != earlier.strength;
             if kind == Action::Store && is_shared && !access.is_private && block == own && earlier.mask & record.mask != 0 {
                 mixed = Some(earlier.clone());
             }
-            // An access at system scope is kept: a weaker store that follows is reported, whatever loads come between.
-            let weaker = earlier.strength == record.strength
-                || record.strength == Strength::Weak && earlier.strength != Strength::Strong(Scope::System);
-            !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write()) && weaker)
+            // The accesses of an ended grid precede all later ones.
+            let is_replaced = || record.stands_for(earlier) || !blocks.contains_key(&block);
+            !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write()) && is_replaced())
         });
         if kind != Action::Store && record.strength != Strength::Weak {
             observe_writes(&mut granule.records, &record);
@@ -883,8 +896,8 @@ impl Memory {
     }
 }
 
-/// Notes that a lane has read a write: what follows the read is ordered after it (PTX's observation order). An update of the same strength stands for the
-/// write that it has read.
+/// Notes that a lane has read a write: what follows the read is ordered after it (PTX's observation order). An update that stands for the write that it
+/// has read replaces it.
 fn observe_writes(records: &mut Vec<Record>, read: &Record) {
     for at in (0..records.len()).rev() {
         let write = &mut records[at];
@@ -892,8 +905,7 @@ fn observe_writes(records: &mut Vec<Record>, read: &Record) {
             continue;
         }
         let is_last = write.kind == Action::Store;
-        if read.is_write() && write.strength == read.strength {
-            // The update stands for it.
+        if read.is_write() && read.stands_for(write) {
             records.remove(at);
         } else if write.lane != read.lane && write.observers.iter().all(|(lane, _)| *lane != read.lane) {
             write.observers.push((read.lane, read.step));

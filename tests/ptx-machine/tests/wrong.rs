@@ -143,6 +143,42 @@ fn unordered_accesses_of_two_lanes_are_a_race() {
     assert!(SEEDS.iter().all(|seed| run(&block, *seed, 64).is_ok()));
 }
 
+#[test]
+fn a_strong_access_races_with_an_earlier_one_of_another_size() {
+    let body = "setp.gt.u32 %p1, %r1, 1;\n@%p1 exit;\nsetp.eq.u32 %p2, %r1, 1;\n@%p2 bra $wait;\n\
+                @FIRST\n@SECOND\nst.relaxed.gpu.b64 [%rd1+64], 1;\nexit;\n\
+                $wait:\nld.relaxed.gpu.b64 %rd4, [%rd1+64];\nsetp.ne.s64 %p3, %rd4, 1;\n@%p3 bra $wait;\nst.relaxed.gpu.b64 [%rd1], 2;";
+    for (first, second) in [
+        ("st.relaxed.gpu.b32 [%rd1], 1;", "st.relaxed.gpu.b64 [%rd1], 1;"),
+        ("ld.relaxed.gpu.b32 %r3, [%rd1];", "ld.relaxed.gpu.b64 %rd5, [%rd1];"),
+        ("ld.relaxed.gpu.b32 %r3, [%rd1+4];", "atom.relaxed.gpu.add.u64 %rd5, [%rd1], 1;"),
+    ] {
+        races(&body.replace("@FIRST", first).replace("@SECOND", second), [4, 12]);
+        assert!(SEEDS.iter().all(|seed| run(&body.replace("@FIRST", second).replace("@SECOND", second), *seed, 32).is_ok()), "{second}");
+    }
+}
+
+#[test]
+fn a_strong_access_races_with_an_earlier_one_that_its_scope_does_not_reach() {
+    // Lane 0 of block 1 is ordered after block 0, lane 1 is not.
+    let body = "mov.u32 %r2, %ctaid.x;\nsetp.eq.u32 %p1, %r2, 1;\n@%p1 bra $second;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 exit;\n\
+                st.relaxed.cta.b64 [%rd1], 1;\nst.release.gpu.b64 [%rd1+64], 1;\nexit;\n\
+                $second:\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra $last;\n\
+                $wait:\nld.acquire.gpu.b64 %rd4, [%rd1+64];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $wait;\n\
+                st.relaxed.cta.b64 [%rd1], 2;\nst.relaxed.cta.b64 [%rd1+128], 1;\nexit;\n\
+                $last:\nld.relaxed.cta.b64 %rd4, [%rd1+128];\nsetp.ne.s64 %p1, %rd4, 1;\n@%p1 bra $last;\nst.relaxed.cta.b64 [%rd1], 3;";
+    for seed in SEEDS {
+        let ended = |body: &str| run_blocks(&image(body), &Memory::zeroed(64), seed, 2, 2, || ());
+        let faults = ended(body).into_iter().filter_map(Result::err).collect::<Vec<_>>();
+        assert!(!faults.is_empty(), "seed {seed}");
+        for fault in faults {
+            assert_eq!((fault.kind, fault.line), (Kind::Race, FIRST + 22), "{fault}");
+            assert!(fault.text.contains(&format!("at line {}", FIRST + 5)), "{fault}");
+        }
+        assert!(ended(&body.replace("relaxed.cta.b64 [%rd1], ", "relaxed.gpu.b64 [%rd1], ")).iter().all(Result::is_ok), "seed {seed}");
+    }
+}
+
 fn pass(store: &str, load: &str) -> String {
     format!(
         "setp.gt.u32 %p1, %r1, 1;\n@%p1 exit;\nsetp.eq.u32 %p2, %r1, 1;\n@%p2 bra $wait;\nst.b64 [%rd1+64], 42;\n{store};\nexit;\n\
