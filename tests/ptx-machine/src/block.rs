@@ -219,11 +219,13 @@ impl<'a> Block<'a> {
             }
             Operation::Carry { subtract, reads, writes, ty, to, a, b } => {
                 let (a, b) = (ty.cut(get!(a)), ty.cut(get!(b)));
-                let carry = u128::from(*reads && self.lanes[index].carry);
+                let read = if *reads { self.lanes[index].carry } else { Some(false) };
+                known &= read.is_some();
+                let carry = u128::from(read.unwrap_or(false));
                 let (a, b) = (u128::from(a), u128::from(b));
                 let value = if *subtract { a.wrapping_sub(b).wrapping_sub(carry) } else { a + b + carry };
                 if *writes {
-                    self.lanes[index].carry = value >> ty.bits() & 1 != 0;
+                    self.lanes[index].carry = known.then_some(value >> ty.bits() & 1 != 0);
                 }
                 set!(to, ty.cut(value as u64));
             }
@@ -480,9 +482,9 @@ impl<'a> Block<'a> {
         if place.space == Space::Parameter {
             for (element, target) in (0..).zip(targets) {
                 let outside = || Fault::new(Kind::OutOfBounds, line, "loads outside the parameters");
-                let value = self.lanes[index].load_parameter(address + element * u64::from(ty.bytes), ty).ok_or_else(outside)?;
+                let (value, known) = self.lanes[index].load_parameter(address + element * u64::from(ty.bytes), ty).ok_or_else(outside)?;
                 if let Some(target) = target {
-                    self.lanes[index].write(*target, ty.extend(value), true);
+                    self.lanes[index].write(*target, ty.extend(value), known);
                 }
             }
             return Ok(());
@@ -516,7 +518,7 @@ impl<'a> Block<'a> {
             let value = ty.cut(self.read(index, *source, &mut known));
             if place.space == Space::Parameter {
                 let outside = || Fault::new(Kind::OutOfBounds, line, "stores outside the parameters");
-                self.lanes[index].store_parameter(at, ty, value).ok_or_else(outside)?;
+                self.lanes[index].store_parameter(at, ty, value, known).ok_or_else(outside)?;
             } else if (LOCAL..LOCAL + WINDOW).contains(&at) {
                 let outside =
                     || Fault::new(Kind::OutOfBounds, line, format!("stores {} bytes at {at:#x}, outside the local memory", ty.bytes));

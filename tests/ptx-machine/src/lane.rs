@@ -36,11 +36,13 @@ pub struct Lane {
     pub state: State,
     pub function: usize,
     pub at: usize,
-    pub carry: bool,
+    /// `None` if it depends on a register that was never written, or was never written itself.
+    pub carry: Option<bool>,
     registers: Vec<u64>,
     known: Vec<bool>,
     first_register: usize,
     parameters: Vec<u8>,
+    parameters_known: Vec<bool>,
     first_parameter: usize,
     local: Vec<u8>,
     local_known: Vec<bool>,
@@ -55,11 +57,12 @@ impl Lane {
             state: State::Ready,
             function: index,
             at: 0,
-            carry: false,
+            carry: None,
             registers: Vec::new(),
             known: Vec::new(),
             first_register: 0,
             parameters: Vec::new(),
+            parameters_known: Vec::new(),
             first_parameter: 0,
             local: Vec::new(),
             local_known: Vec::new(),
@@ -69,8 +72,9 @@ impl Lane {
         lane.grow(function);
         let mut words = arguments.iter();
         for parameter in &function.parameters {
-            let place = &mut lane.parameters[parameter.offset as usize..][..parameter.bytes as usize];
-            for (bytes, word) in place.chunks_mut(8).zip(&mut words) {
+            let range = parameter.offset as usize..(parameter.offset + parameter.bytes) as usize;
+            lane.parameters_known[range.clone()].fill(true);
+            for (bytes, word) in lane.parameters[range].chunks_mut(8).zip(&mut words) {
                 bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
             }
         }
@@ -81,6 +85,7 @@ impl Lane {
         self.registers.resize(self.first_register + function.registers, 0);
         self.known.resize(self.registers.len(), false);
         self.parameters.resize(self.first_parameter + function.parameter_bytes as usize, 0);
+        self.parameters_known.resize(self.parameters.len(), false);
         self.local.resize(self.first_local + function.local_bytes as usize, 0);
         self.local_known.resize(self.local.len(), false);
     }
@@ -110,14 +115,15 @@ impl Lane {
         (end <= (self.parameters.len() - first) as u64).then(|| first + offset as usize..first + end as usize)
     }
 
-    pub fn load_parameter(&self, offset: u64, ty: Type) -> Option<u64> {
+    pub fn load_parameter(&self, offset: u64, ty: Type) -> Option<(u64, bool)> {
         let range = self.parameter_range(offset, ty.bytes.into())?;
-        Some(value_of(&self.parameters[range]))
+        Some((value_of(&self.parameters[range.clone()]), self.parameters_known[range].iter().all(|known| *known)))
     }
 
-    pub fn store_parameter(&mut self, offset: u64, ty: Type, value: u64) -> Option<()> {
+    pub fn store_parameter(&mut self, offset: u64, ty: Type, value: u64, known: bool) -> Option<()> {
         let range = self.parameter_range(offset, ty.bytes.into())?;
-        self.parameters[range].copy_from_slice(&value.to_le_bytes()[..ty.bytes.into()]);
+        self.parameters[range.clone()].copy_from_slice(&value.to_le_bytes()[..ty.bytes.into()]);
+        self.parameters_known[range].fill(known);
         Some(())
     }
 
@@ -169,6 +175,7 @@ impl Lane {
         let (from, to, bytes) = (from as usize, to as usize, bytes as usize);
         if from.max(to) + bytes <= self.parameters.len() {
             self.parameters.copy_within(from..from + bytes, to);
+            self.parameters_known.copy_within(from..from + bytes, to);
         }
     }
 
@@ -180,6 +187,7 @@ impl Lane {
         self.registers.truncate(self.first_register);
         self.known.truncate(self.first_register);
         self.parameters.truncate(self.first_parameter);
+        self.parameters_known.truncate(self.first_parameter);
         self.local.truncate(self.first_local);
         self.local_known.truncate(self.first_local);
         (self.function, self.at) = (frame.function, frame.at);

@@ -69,6 +69,40 @@ fn an_unwritten_register_is_reported_when_it_has_an_effect() {
 }
 
 #[test]
+fn an_unwritten_register_is_reported_across_a_call() {
+    let called = |callee: &str, gives: &str| {
+        let text = format!(
+            ".version 8.6\n.target sm_90\n.address_size 64\n.func (.param .b64 result) g(.param .b64 given)\n{{\n.reg .b64 %rd<9>;\n{callee}\nret;\n}}\n\
+             .visible .entry f(.param .u64 at)\n{{\n.reg .b64 %rd<9>;\nld.param.u64 %rd1, [at];\n{{\n.param .b64 given;\n.param .b64 result;\n{gives}\n\
+             call.uni (result), g, (given);\nld.param.b64 %rd3, [result];\n}}\nst.b64 [%rd1], %rd3;\nret;\n}}\n"
+        );
+        let (image, memory) = (Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}")), Memory::zeroed(8));
+        let ended = Device::new(1).run(&image, "f", &[memory.address()], &memory, 1, 1);
+        ended.map(|()| memory.word(0)).map_err(|fault| (fault.kind, fault.text.contains("`st.b64 [%rd1], %rd3;` a stored value")))
+    };
+    let (returns, gives) = ("ld.param.b64 %rd1, [given];\nst.param.b64 [result], %rd1;", "st.param.b64 [given], 7;");
+    assert_eq!(called(returns, gives), Ok(7));
+    assert_eq!(called("st.param.b32 [result+4], 1;\nst.param.b32 [result], 2;", ""), Ok(1 << 32 | 2), "the argument has no effect");
+    for (callee, gives) in [
+        ("", gives),
+        ("st.param.b64 [result], %rd1;", gives),
+        ("st.param.b32 [result], 7;", gives),
+        (returns, ""),
+        (returns, "st.param.b64 [given], %rd2;"),
+    ] {
+        assert_eq!(called(callee, gives), Err((Kind::Undefined, true)), "{callee}, {gives}");
+    }
+}
+
+#[test]
+fn an_unwritten_carry_is_reported_when_it_has_an_effect() {
+    let carry = "add.cc.u32 %r4, %r1, @A;\naddc.u32 %r5, %r1, 0;\nst.b32 [%rd3], %r5;";
+    assert!(run(&carry.replace("@A", "1"), 1, 32).is_ok());
+    faults(&carry.replace("@A", "%r2"), Kind::Undefined, 2, "a stored value");
+    faults("addc.u32 %r5, %r1, 0;\nst.b32 [%rd3], %r5;", Kind::Undefined, 1, "a stored value");
+}
+
+#[test]
 fn a_load_of_unwritten_memory_is_reported() {
     faults("ld.shared.b32 %r2, [tile+8];", Kind::Unwritten, 0, "never written");
     let (image, memory) = (image("ld.b64 %rd4, [%rd3];"), Memory::filled(64, u64::from_ne_bytes([0xcd; 8])));
