@@ -16,6 +16,8 @@ pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
 pub const SHARED: u64 = 0x7d00_0000_0000_0000;
 pub const CODE: u64 = 0x7c00_0000_0000_0000;
 pub const WINDOW: u64 = 1 << 40;
+/// Bytes between two variables: as many as the widest access, so that the access after the end of one is outside the next, too.
+const GAP: u64 = 16;
 const GLOBAL_LIMIT: u64 = 1 << 28;
 const THREAD_LIMIT: u64 = 1024;
 
@@ -24,10 +26,19 @@ const THREAD_LIMIT: u64 = 1024;
 pub struct Image {
     pub(crate) functions: Vec<Function>,
     pub(crate) shared_bytes: u64,
-    variables: HashMap<String, (u64, u64)>,
+    /// By ascending address.
+    variables: Box<[Global]>,
     memory: Box<[AtomicU64]>,
     text: String,
     executed: Box<[AtomicBool]>,
+}
+
+/// A variable in the image's memory.
+#[derive(Debug)]
+struct Global {
+    name: String,
+    address: u64,
+    bytes: u64,
 }
 
 impl Image {
@@ -53,7 +64,7 @@ impl Image {
             if variable.space == ".shared" {
                 addresses.insert(variable.name, SHARED + place(&mut shared_bytes, shared_limit, variable)?);
             } else {
-                bytes = u64::next_multiple_of(bytes, 8);
+                bytes = u64::next_multiple_of(bytes, 8) + GAP;
                 offsets.push((variable, place(&mut bytes, GLOBAL_LIMIT, variable)?));
             }
         }
@@ -76,7 +87,9 @@ impl Image {
             .map(|function| decode::function(function, &names, &mut shared_bytes, shared_limit))
             .collect::<Answer<Vec<_>>>()?;
         let executed = text.lines().map(|_| AtomicBool::new(false)).collect();
-        let variables = offsets.iter().map(|(variable, at)| (variable.name.to_owned(), (base + at, variable.bytes))).collect();
+        let global =
+            |(variable, at): &(&Variable<'_>, u64)| Global { name: variable.name.to_owned(), address: base + at, bytes: variable.bytes };
+        let variables = offsets.iter().map(global).collect();
         Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned(), executed })
     }
 
@@ -95,7 +108,8 @@ impl Image {
     /// Returns a global variable's address and size.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
-        self.variables.get(name).copied()
+        // Of a declaration and its definition, which have one name, the code uses the last.
+        self.variables.iter().rfind(|variable| variable.name == name).map(|variable| (variable.address, variable.bytes))
     }
 
     /// Returns the lines that lanes executed.
@@ -133,8 +147,13 @@ impl Image {
 
     pub(crate) fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         let base = self.memory.as_ptr().addr() as u64;
-        let offset = address.checked_sub(base)?;
-        if offset.checked_add(bytes)? > self.memory.len() as u64 * 8 {
+        // Most addresses are the host's: they need no search.
+        if address.checked_sub(base)? >= self.memory.len() as u64 * 8 {
+            return None;
+        }
+        let after = self.variables.partition_point(|variable| variable.address <= address);
+        let variable = &self.variables[after.checked_sub(1)?];
+        if (address - variable.address).checked_add(bytes)? > variable.bytes {
             return None;
         }
         NonNull::new(std::ptr::with_exposed_provenance_mut(usize::try_from(address).ok()?))

@@ -53,6 +53,26 @@ fn an_access_out_of_bounds_is_reported() {
 }
 
 #[test]
+fn an_access_past_the_end_of_a_module_variable_is_reported() {
+    let ended = |body: &str| {
+        let text = format!(
+            ".version 8.6\n.target sm_90\n.address_size 64\n.global .align 8 .b8 first[8];\n.global .align 4 .b32 second = 5;\n\
+             .const .align 16 .b8 last[16];\n.visible .entry f()\n{{\n.reg .b64 %rd<9>;\n.reg .b32 %r<9>;\n{body}\nret;\n}}\n"
+        );
+        let (image, memory) = (Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}")), Memory::zeroed(1));
+        Device::new(1).run(&image, "f", &[], &memory, 1, 1).map_err(|fault| (fault.kind, fault.line))
+    };
+    for inside in ["st.b64 [first], 1;", "st.b8 [first+7], 1;", "ld.b32 %r1, [second];", "ld.v2.b64 {%rd1, %rd2}, [last];"] {
+        assert_eq!(ended(inside), Ok(()), "{inside}");
+    }
+    for outside in
+        ["ld.b32 %r1, [first+8];", "st.b8 [first-1], 1;", "ld.b64 %rd1, [second];", "ld.b32 %r1, [second+4];", "st.b8 [last+16], 1;"]
+    {
+        assert_eq!(ended(outside), Err((Kind::OutOfBounds, 11)), "{outside}");
+    }
+}
+
+#[test]
 fn a_misaligned_vector_access_is_reported() {
     faults("ld.v4.b32 {%r2, %r3, %r4, %r5}, [%rd1+8];", Kind::Misaligned, 0, "not a multiple of 16");
     faults("ld.b64 %rd4, [%rd1+4];", Kind::Misaligned, 0, "not a multiple of 8");
