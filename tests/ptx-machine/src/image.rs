@@ -132,14 +132,16 @@ impl Image {
             let text = format!("`{name}` takes {words} words of arguments, {arguments} were passed");
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
-        let threads = u64::from(threads.x) * u64::from(threads.y);
+        let extents = [threads.x.into(), threads.y.into(), 1];
+        let threads = extents.iter().product::<u64>();
         let syntax::Threads { exactly, most } = function.threads;
         if groups == 0
             || threads == 0
             || threads > most.map_or(THREAD_LIMIT, |most| most.min(THREAD_LIMIT))
-            || exactly.is_some_and(|exactly| exactly != threads)
+            || exactly.is_some_and(|exactly| exactly != extents)
         {
-            let text = format!("`{name}` cannot run as {groups} blocks of {threads} threads");
+            let [x, y, _] = extents;
+            let text = format!("`{name}` cannot run as {groups} blocks of {x} by {y} threads");
             return Err(Fault::new(Kind::Launch, function.line, text));
         }
         Ok(index)

@@ -24,7 +24,9 @@ pub struct Function<'a> {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Threads {
-    pub exactly: Option<u64>,
+    /// In each dimension.
+    pub exactly: Option<[u64; 3]>,
+    /// In all dimensions together: PTX limits the product of the extents alone.
     pub most: Option<u64>,
 }
 
@@ -149,8 +151,8 @@ fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
     let mut threads = Threads::default();
     while let Some(Token::Word(_) | Token::Number(_) | Token::Mark(b',')) = tokens.peek() {
         match tokens.next() {
-            Some(Token::Word(".reqntid")) => threads.exactly = Some(product(tokens)?),
-            Some(Token::Word(".maxntid")) => threads.most = Some(product(tokens)?),
+            Some(Token::Word(".reqntid")) => threads.exactly = Some(extents(tokens)?),
+            Some(Token::Word(".maxntid")) => threads.most = Some(extents(tokens)?.into_iter().fold(1, u64::saturating_mul)),
             _ => {}
         }
     }
@@ -158,12 +160,15 @@ fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
     Ok(Function { name, line, is_entry, threads, returns, parameters, body })
 }
 
-fn product(tokens: &mut Tokens<'_>) -> Answer<u64> {
-    let mut product = tokens.number()?;
-    while tokens.take(b',') {
-        product = product.saturating_mul(tokens.number()?);
+fn extents(tokens: &mut Tokens<'_>) -> Answer<[u64; 3]> {
+    let mut extents = [tokens.number()?, 1, 1];
+    for extent in &mut extents[1..] {
+        if !tokens.take(b',') {
+            break;
+        }
+        *extent = tokens.number()?;
     }
-    Ok(product)
+    Ok(extents)
 }
 
 fn parameters<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Variable<'a>>> {

@@ -163,6 +163,28 @@ fn a_launch_that_no_device_accepts_is_reported() {
 }
 
 #[test]
+fn a_block_has_the_required_threads_in_each_dimension() {
+    for (directive, threads, is_accepted) in [
+        (".reqntid 8, 4", [8, 4], true),
+        (".reqntid 8, 4, 1", [8, 4], true),
+        (".reqntid 32", [32, 1], true),
+        (".reqntid 8, 4", [4, 8], false),
+        (".reqntid 8, 4", [32, 1], false),
+        (".reqntid 32", [8, 4], false),
+        (".reqntid 8, 2, 2", [8, 4], false),
+        // The limit is of the product.
+        (".maxntid 8, 4", [32, 1], true),
+        (".maxntid 8, 4", [8, 5], false),
+    ] {
+        let text = format!(".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry f()\n{directive}\n{{ ret; }}\n");
+        let (image, memory) = (Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}")), Memory::zeroed(1));
+        let ended = Device::new(1).run(&image, "f", &[], &memory, threads, 1).map_err(|fault| (fault.kind, fault.line));
+        let expected = if is_accepted { Ok(()) } else { Err((Kind::Launch, 4)) };
+        assert_eq!(ended, expected, "{directive} {threads:?}");
+    }
+}
+
+#[test]
 fn a_fault_ends_all_blocks_of_its_grid() {
     let body = "mov.u32 %r2, %ctaid.x;\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 trap;\n$wait:\nld.acquire.sys.b64 %rd4, [%rd1];\nbra $wait;";
     for ended in run_blocks(&image(body), &Memory::zeroed(8), 1, 3, 32, || ()) {
