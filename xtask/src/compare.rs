@@ -50,7 +50,11 @@ pub fn run(revision: Option<&str>) -> Result<(), Failure> {
     let [old, new] = &figures;
     let (table, worst) = table(old, new);
     println!("new by old, old is {revision} ({})\n{table}", &commit[..12]);
-    if worst > MOST { Err(format!("a row is {worst:.2} times what it was, more than {MOST}").into()) } else { Ok(()) }
+    match worst {
+        None => Err("no row was seen in every round of both".into()),
+        Some(worst) if worst > MOST => Err(format!("a row is {worst:.2} times what it was, more than {MOST}").into()),
+        Some(_) => Ok(()),
+    }
 }
 
 fn git(tree: &Path, arguments: &[&str]) -> Result<String, Failure> {
@@ -111,8 +115,9 @@ fn add(figures: &mut Figures, output: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(old: &Figures, new: &Figures) -> (String, f64) {
-    let (mut text, mut worst, mut left) = (String::new(), 0.0_f64, 0);
+/// Returns the table, and the largest ratio, if a row was compared.
+fn table(old: &Figures, new: &Figures) -> (String, Option<f64>) {
+    let (mut text, mut worst, mut left) = (String::new(), None, 0);
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
         let [was, is] = [old, new].map(|side| side.get(name).filter(|medians| medians.len() == ROUNDS));
         let (Some(was), Some(is)) = (was, is) else {
@@ -121,7 +126,7 @@ fn table(old: &Figures, new: &Figures) -> (String, f64) {
         };
         let ratio = median(was.iter().zip(is).map(|(was, is)| if was == is { 1.0 } else { is / was }).collect());
         let mark = if ratio > LEVEL { " <- slower" } else { "" };
-        worst = worst.max(ratio);
+        worst = Some(worst.map_or(ratio, |worst: f64| worst.max(ratio)));
         let _ = writeln!(text, "{name:62} {:10.2} {:10.2} {ratio:6.2}{mark}", median(was.clone()), median(is.clone()));
     }
     let _ = write!(text, "{left} rows not seen in every round of both");
@@ -177,7 +182,7 @@ mod tests {
         let old = figures(&[("a", &[10.0, 20.0, 10.0])]);
         let new = figures(&[("a", &[10.0, 20.0, 20.0])]);
         let (text, worst) = table(&old, &new);
-        assert!(worst == 1.0 && !text.contains("slower"), "{text}");
+        assert!(worst == Some(1.0) && !text.contains("slower"), "{text}");
     }
 
     #[test]
@@ -187,7 +192,7 @@ mod tests {
         let (text, worst) = table(&old, &new);
         let marked: Vec<&str> =
             text.lines().filter(|line| line.ends_with("<- slower")).filter_map(|line| line.split_whitespace().next()).collect();
-        assert_eq!((marked, worst, text.contains("NaN")), (vec!["slower"], 1.6, false), "{text}");
+        assert_eq!((marked, worst, text.contains("NaN")), (vec!["slower"], Some(1.6), false), "{text}");
     }
 
     #[test]
@@ -195,6 +200,6 @@ mod tests {
         let old = figures(&[("gone", &[1.0; 3]), ("rare", &[1.0; 3])]);
         let new = figures(&[("new", &[9.0; 3]), ("rare", &[9.0; 2])]);
         let (text, worst) = table(&old, &new);
-        assert_eq!((text.as_str(), worst), ("3 rows not seen in every round of both", 0.0));
+        assert_eq!((text.as_str(), worst), ("3 rows not seen in every round of both", None));
     }
 }

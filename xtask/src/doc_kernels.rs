@@ -51,7 +51,7 @@ struct Block {
 }
 
 pub fn run() -> Result<(), Failure> {
-    let Some(compiler) = image::compiler_or_skipped() else { return Ok(()) };
+    let Some(compiler) = image::compiler_or_skipped()? else { return Ok(()) };
     let mut packages = Vec::new();
     for file in files()? {
         let text = crate::read(&crate::root().join(&file))?;

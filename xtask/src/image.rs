@@ -14,8 +14,11 @@ pub fn path() -> PathBuf {
 }
 
 /// Returns the compiler; without one, says that the check is skipped, and why.
-pub fn compiler_or_skipped() -> Option<Compiler> {
-    Compiler::find().inspect_err(|why| println!("skipped: no PTX compiler\n{why}")).ok()
+pub fn compiler_or_skipped() -> Result<Option<Compiler>, Failure> {
+    match Compiler::find() {
+        Ok(compiler) => Ok(Some(compiler)),
+        Err(why) => crate::skipped(&format!("skipped: no PTX compiler\n{why}")).map(|()| None),
+    }
 }
 
 pub fn write() -> Result<(), Failure> {

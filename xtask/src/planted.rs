@@ -41,7 +41,7 @@ pub unsafe extern "ptx-kernel" fn planted(counter: *const AtomicU64) {
 "#;
 
 pub fn run() -> Result<(), Failure> {
-    let Some(compiler) = image::compiler_or_skipped() else { return Ok(()) };
+    let Some(compiler) = image::compiler_or_skipped()? else { return Ok(()) };
     let place = crate::target().join("planted");
     std::fs::create_dir_all(&place)?;
     crate::write(&place.join("Cargo.toml"), MANIFEST)?;

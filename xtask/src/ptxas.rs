@@ -62,9 +62,9 @@ pub fn run(file: &Path) -> Result<(), Failure> {
                 faults.extend(sass::report(architecture, &text)?);
             }
         }
-        None => println!(
-            "machine code not looked at: no nvdisasm beside ptxas or in PATH; `pip install 'nvidia-cuda-nvdisasm==13.*'` brings one"
-        ),
+        None => crate::skipped(
+            "machine code not looked at: no nvdisasm beside ptxas or in PATH; `pip install 'nvidia-cuda-nvdisasm==13.*'` brings one",
+        )?,
     }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
 }

@@ -41,7 +41,8 @@ pub fn free(memory: &impl Memory, block: &Block) {
 fn replaced(memory: impl Memory, live: u64, mut length: impl FnMut(&mut Random) -> usize + 'static) -> Work {
     let mut random = Random(7);
     let mut blocks: Vec<Block> = (0..live).map(|_| alloc(&memory, length(&mut random))).collect();
-    let batch = BATCH.min(blocks.len());
+    // A power of two, as the counted operations are: a whole number of batches.
+    let batch = 1 << BATCH.min(blocks.len()).ilog2();
     Box::new(move |times| {
         let rounds = times.div_ceil(batch as u64);
         let begun = Instant::now();

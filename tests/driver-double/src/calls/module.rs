@@ -242,7 +242,9 @@ calls! {
         driver.demand(COOPERATIVE_LAUNCH)?;
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
         // Blocks may wait for each other.
-        if u64::from(grid_x) > MULTIPROCESSORS * BLOCKS_EACH {
+        let known = driver.functions.find(function)?;
+        let threads = block_x.saturating_mul(block_y).max(1);
+        if u64::from(grid_x) > MULTIPROCESSORS * u64::from(blocks_each(&known, threads)) {
             return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         // SAFETY: the driver's documentation obliges the caller to pass one pointer per parameter of the kernel, to the arguments that it

@@ -172,9 +172,12 @@ fn a_cooperative_launch_beyond_the_capacity_is_an_error() {
         let mut parameters = values.each_ref().map(|value| (&raw const *value).cast_mut().cast::<c_void>());
         // SAFETY: as many arguments as the kernel takes.
         unsafe {
-            let mut cooperative = |blocks| cuLaunchCooperativeKernel(order, blocks, 1, 1, 32, 1, 1, 0, 0, parameters.as_mut_ptr());
-            assert_eq!([cooperative(65), cooperative(0)], [720, 1]);
-            ok(cooperative(1));
+            let mut cooperative =
+                |blocks, threads| cuLaunchCooperativeKernel(order, blocks, 1, 1, threads, 1, 1, 0, 0, parameters.as_mut_ptr());
+            assert_eq!([cooperative(65, 32), cooperative(0, 32)], [720, 1]);
+            // As many of 512 threads as the occupancy calls say: two on each of four multiprocessors.
+            assert_eq!(cooperative(9, 512), 720);
+            ok(cooperative(1, 32));
         }
         assert_eq!(bytes_at(at + 128, 8), 3_u64.to_le_bytes());
         ok(launch(order, 1, 0, &values));
