@@ -283,7 +283,12 @@ impl Pool {
         let layout = layout.ok_or_else(|| Failure::new(Status::Invalid, format!("invalid size: {bytes} bytes")))?;
         let limit = self.limit();
         if bytes as u64 > limit {
-            let text = format!("out of memory: {} requested, more than the limit of the pool, {}", show(bytes as u64), show(limit));
+            let mut sizes = [bytes as u64, limit].map(show);
+            if bytes as u64 - limit < limit / 64 {
+                // Rounded, they may be equal.
+                sizes = [bytes as u64, limit].map(|bytes| format!("{bytes} bytes"));
+            }
+            let text = format!("out of memory: {} requested, more than the limit of the pool, {}", sizes[0], sizes[1]);
             return Err(Failure::new(Status::OutOfMemory, text));
         }
         let (home, allocated, users) = match &self.source {
@@ -797,7 +802,8 @@ pub unsafe extern "C" fn ringmem_pool_close(pool: *mut PoolHandle) -> Status {
         }
         let (live, live_bytes) = closing.owned();
         if live > 0 {
-            return Err(Failure::new(Status::Busy, format!("the pool has {live} live blocks of {}", show(live_bytes))));
+            let blocks = if live == 1 { "block" } else { "blocks" };
+            return Err(Failure::new(Status::Busy, format!("the pool has {live} live {blocks} of {}", show(live_bytes))));
         }
         // SAFETY: of `handle`, and closed once: the caller's promise.
         drop(unsafe { Box::from_raw(pool) });

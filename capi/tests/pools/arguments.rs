@@ -53,6 +53,7 @@ fn impossible_requests_are_refused_with_their_numbers() {
         (0, Status::Invalid, "invalid size: 0 bytes"),
         (usize::MAX, Status::Invalid, "invalid size"),
         (3 * MIB, Status::OutOfMemory, "3 MiB requested, more than the limit of the pool, 2 MiB"),
+        (2 * MIB + 1, Status::OutOfMemory, "2097153 bytes requested, more than the limit of the pool, 2097152 bytes"),
     ] {
         fails(pool.try_allocate(bytes, NULL).expect_err("impossible"), status, fact);
     }
@@ -65,7 +66,7 @@ fn impossible_requests_are_refused_with_their_numbers() {
         fails(ringmem_pool_record_stream(pool.0, unknown, NULL), Status::Invalid, "no live block of this pool at 0x1234");
         fails(ringmem_pool_record_stream(pool.0, block, unknown), Status::Invalid, "no stream 0x1234");
         fails(ringmem_pool_free(pool.0, block, unknown), Status::Invalid, "no stream 0x1234");
-        fails(ringmem_pool_close(pool.0), Status::Busy, "the pool has 1 live blocks of 1 KiB");
+        fails(ringmem_pool_close(pool.0), Status::Busy, "the pool has 1 live block of 1 KiB");
         fails(ringmem_stream_destroy(devices.0, 0, unknown), Status::Invalid, "no stream 0x1234");
         fails(ringmem_stream_create(devices.0, 7, &mut null_mut()), Status::NoDevice, "no device 7: the backend has 1");
         fails(ringmem_stream_synchronize(devices.0, 9, unknown), Status::NoDevice, "no device 9: the backend has 1");

@@ -83,7 +83,7 @@ fn a_python_program_uses_a_pool() {
     command.arg(Path::new(SOURCES).join("pool.py")).arg(library("so"));
     let (out, err) = run(command);
     let lines: Vec<&str> = out.lines().collect();
-    let facts = ["out of memory: out of memory: 9 MiB requested", "busy: the pool has 1 live blocks of 1000 bytes"];
+    let facts = ["out of memory: out of memory: 9 MiB requested", "busy: the pool has 1 live block of 1000 bytes"];
     assert!(lines.len() == 2 && lines.iter().zip(facts).all(|(line, fact)| line.starts_with(fact)), "{out}{err}");
 }
 

@@ -227,7 +227,12 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     }
     let taken = parameter(false)?;
     if let Some(ty) = of_option(&taken.1).or((content.is_empty() && input.peek(Token![->])).then_some(&taken.1)) {
-        let expected = format!("a kernel that returns its messages takes `{}: Option<&{}>`", taken.0, ty.to_token_stream());
+        let (name, ty) = (&taken.0, ty.to_token_stream());
+        let expected = if state.is_some() || of_option(&taken.1).is_some() {
+            format!("a kernel that returns its messages takes `{name}: Option<&{ty}>`")
+        } else {
+            format!("a kernel writes its answer through a parameter: take `{name}: &{ty}, answer: &mut Answer` and return nothing")
+        };
         return Err(Error::new(taken.1.span(), expected));
     }
     comma("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")?;
