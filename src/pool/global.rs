@@ -5,6 +5,7 @@ use super::Pools;
 use crate::backend::Backend;
 use crate::backend::host::HostBackend;
 use crate::config::Config;
+use crate::trace::event;
 use crate::{Error, Result};
 
 static GLOBAL: OnceLock<Global> = OnceLock::new();
@@ -104,5 +105,6 @@ fn default_backend() -> Result<(Arc<dyn Backend>, Config)> {
         Err(Error::NoDriver { .. } | Error::NoDevice { .. } | Error::Driver { code: 34 | 100, .. }) => {}
         Err(error) => return Err(error),
     }
+    event!(warn, "no GPU: the process-wide pools are of a simulated device");
     Ok((HostBackend::builder().build()?, Config::host()))
 }
