@@ -108,7 +108,7 @@ pub fn try_out(is_optimised: bool) -> Result<(), Failure> {
     // As in a whole run, whose limit it must keep.
     execute(on_double(&script, &[]).args(["--part", "soak", "--limit", "20"]).arg(&out))?;
     // Far slower than a GPU. The bench is about time, of which this says nothing.
-    for part in ["waits", "conformance", "kernel", "faults", "soak"] {
+    for part in ["waits", "waits-rest", "conformance", "kernel", "faults", "soak"] {
         let mut command = on_double(&script, &[("RINGMEM_DOUBLE_KERNELS", "ptx")]);
         execute(command.args(["--quick", "--limit", "600", "--part", part]).arg(&out))?;
     }
