@@ -165,10 +165,14 @@ torch() {
 
 # What a part does, in a process that has a limit of time.
 body() {
+    # Since CUDA 12.9, the driver explains failed calls there. Not in measurements: a driver may log each query of an unfinished event.
+    case $1 in
+    probe | light | conformance | kernel | soak | faults | *check) export CUDA_LOG_FILE="$work/logs/$1.cuda" ;;
+    esac
     case $1 in
     probe)
         need_gpu
-        { timeout 5 nvidia-smi -q; cat /proc/meminfo; } > "$work/logs/machine.txt" 2>&1
+        timeout 5 nvidia-smi -q >> "$work/logs/machine.txt" 2>&1
         exec "$here/ringmem" doctor --backend cuda --json
         ;;
     light | conformance | kernel | faults) suite "$1" ;;
@@ -243,16 +247,30 @@ command -v timeout > /dev/null || usage 'timeout, which coreutils has, is missin
 { work=$(mktemp -d "${TMPDIR:-/tmp}/ringmem.XXXXXX") && mkdir "$work/logs"; } || usage "nothing can be written into ${TMPDIR:-/tmp}"
 RINGMEM_BUNDLE_WORK=$work
 # The kernels are compiled once, also where a home cannot be written.
-CUDA_CACHE_PATH=$work/cache
+mkdir "$work/cache"
+CUDA_CACHE_PATH=$work/cache CUDA_CACHE_DISABLE=0
 # With fewer queues than streams, what is queued on one stream waits for the kernel that listens on another.
 CUDA_DEVICE_MAX_CONNECTIONS=32
 # Some images leave the driver outside the loader's folders.
 LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64:/usr/local/nvidia/lib
-export RINGMEM_BUNDLE_WORK CUDA_CACHE_PATH CUDA_DEVICE_MAX_CONNECTIONS LD_LIBRARY_PATH
+export RINGMEM_BUNDLE_WORK CUDA_CACHE_PATH CUDA_CACHE_DISABLE CUDA_DEVICE_MAX_CONNECTIONS LD_LIBRARY_PATH
+# A launch would wait for a kernel that listens, copies would share a queue, the PTX would be compiled each time or not at all.
+unset CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_COPY_CONNECTIONS CUDA_SCALE_LAUNCH_QUEUES CUDA_LOG_FILE
+unset CUDA_FORCE_PTX_JIT CUDA_FORCE_JIT CUDA_DISABLE_PTX_JIT CUDA_DISABLE_JIT
 # Without an open device, each process initialises the GPU again.
-{ command exec 9< /dev/nvidia0; } 2> /dev/null
-# A launch would wait for a kernel that listens.
-unset CUDA_LAUNCH_BLOCKING
+held=none
+for device in /dev/nvidia[0-9]*; do
+    if { command exec 9< "$device"; } 2> /dev/null; then
+        held=$device
+        break
+    fi
+done
+# `cargo xtask gpu-bundle` writes it.
+commit=$(cat "$here/commit.txt" 2> /dev/null) || commit=unknown
+{
+    printf 'commit: %s\ndevice file held open: %s\n' "$commit" "$held"
+    env | grep '^CUDA'
+} > "$work/logs/machine.txt"
 # Bundles are carried by what forgets modes.
 chmod u+x "$here/ringmem" "$here/gpu_suite" 2> /dev/null
 
@@ -313,6 +331,22 @@ clocks() {
         --format=csv,noheader,nounits 2> /dev/null | head -n 1 | quoted
 }
 
+# The memory of a virtual machine may grow while it runs.
+memory() {
+    { echo "== $1" && cat /proc/meminfo; } >> "$work/logs/meminfo.txt" 2> /dev/null
+}
+
+# Keeps the end of the driver's logs, which have no limit.
+shorten() {
+    for log in "$work/logs/"*.cuda*; do
+        if [ -s "$log" ]; then
+            tail -c 500000 "$log" > "$work/log" && mv "$work/log" "$log"
+        else
+            rm -f "$log"
+        fi
+    done
+}
+
 # Whether one of these parts is among this run's.
 includes() {
     for part in "$@"; do
@@ -330,8 +364,8 @@ failed=0 skipped=0 ran=0 objects='' all=false gpu=''
 results() {
     {
         printf '{"passed":%s,"complete":%s,"failed":%s,"skipped":%s,"quick":%s,' "$all" "$1" "$failed" "$skipped" "$([ -n "$quick" ] && echo true || echo false)"
-        printf '"date":"%s","gpu":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
-            "$gpu" "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
+        printf '"commit":"%s","date":"%s","gpu":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' \
+            "$(echo "$commit" | quoted)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpu" "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
             "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
     } > "$out/.results" && mv "$out/.results" "$out/results.json" && return
     echo "run.sh: $out/results.json cannot be written" >&2
@@ -362,6 +396,7 @@ while read -r name limit; do
     limit=${most:-$limit}
     echo "== $name, at most $limit s" >&2
     before=$(clocks)
+    memory "$name, before"
     from=$(now)
     RINGMEM_BUNDLE_LIMIT=$limit RINGMEM_BUNDLE_EACH=${most:-12} timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
     running=$!
@@ -373,6 +408,8 @@ while read -r name limit; do
     end_part
     took=$(($(now) - from))
     after=$(clocks)
+    memory "$name, after"
+    shorten
     # The last fact that does not hold, else whatever was said last.
     reason=$(grep '^failed ' "$work/logs/$name.log" | tail -n 1 | quoted)
     reason=${reason:-$(grep -v '^[[:space:]]*$' "$work/logs/$name.log" | tail -n 1 | quoted)}

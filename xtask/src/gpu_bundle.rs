@@ -56,12 +56,20 @@ fn make(name: &str, programs: &Programs) -> Result<PathBuf, Failure> {
         copy(&root().join("examples/gpu_suite").join(text), &folder)?;
     }
     copy(&image::path(), &folder)?;
+    fs::write(folder.join("commit.txt"), commit() + "\n")?;
     let bytes = fs::read_dir(&folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum::<Result<u64, std::io::Error>>()?;
     if bytes > MOST {
         return Err(format!("{}: {bytes} bytes, more than {MOST}", folder.display()).into());
     }
     println!("{}, {} KiB", folder.display(), bytes >> 10);
     Ok(folder)
+}
+
+/// The commit of this tree, which `run.sh` writes into its results; `-dirty` behind it if files differ.
+fn commit() -> String {
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()).output();
+    let described = output.ok().filter(|output| output.status.success()).and_then(|output| String::from_utf8(output.stdout).ok());
+    described.map_or_else(|| "unknown".to_owned(), |described| described.trim().to_owned())
 }
 
 /// Parts that need no more than a driver: all but those of other programs, such as nvcc, PyTorch and a sanitizer.

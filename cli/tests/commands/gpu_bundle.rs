@@ -209,7 +209,7 @@ fn on_the_double_every_runnable_part_passes() {
     }
     let fact = &part(&parts, "conformance")["out"][0];
     assert!(fact["result"] == "passed" && fact["fact"] == "blocks_have_the_requested_size_alignment_and_location", "{fact}");
-    assert!(bundle.log("machine.txt").is_some_and(|said| said.contains("MemTotal")));
+    assert!(bundle.log("meminfo.txt").is_some_and(|said| said.contains("== bench-rest, after\nMemTotal")));
     assert!(bundle.log("initcheck.txt").is_some_and(|said| said == "initcheck: nothing\n"));
     let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
     assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
@@ -400,7 +400,12 @@ fn an_unwritable_output_folder_is_an_error() {
 #[test]
 fn existing_files_are_kept_and_the_environment_is_set() {
     let bundle = Bundle::new();
-    script(bundle.folder.path(), "gpu_suite", "echo \"${CUDA_LAUNCH_BLOCKING-unset} $CUDA_DEVICE_MAX_CONNECTIONS\" >&2");
+    script(
+        bundle.folder.path(),
+        "gpu_suite",
+        "env | grep ^CUDA | sort >&2; [ -d \"$CUDA_CACHE_PATH\" ] || exit 1; [ -z \"${CUDA_LOG_FILE-}\" ] || echo why > \"$CUDA_LOG_FILE\"",
+    );
+    fs::write(bundle.folder.path().join("commit.txt"), "0123abc-dirty\n").expect("a file");
     let out = bundle.out();
     fs::create_dir_all(out.join("cache")).expect("a folder");
     fs::write(out.join("table"), "mine").expect("a file");
@@ -408,12 +413,31 @@ fn existing_files_are_kept_and_the_environment_is_set() {
     fs::write(out.join("bench.json"), format!("{row}\n")).expect("a file");
     // A file mode that was lost in transfer.
     fs::set_permissions(bundle.folder.path().join("gpu_suite"), fs::Permissions::from_mode(0o644)).expect("a mode");
-    let output = bundle.command(&["--part", "kernel"], &out).env("CUDA_LAUNCH_BLOCKING", "1").output().expect("a shell");
+    let run = |part: &str| {
+        let mut command = bundle.command(&["--part", part], &out);
+        let changing = "LAUNCH_BLOCKING DEVICE_MAX_COPY_CONNECTIONS SCALE_LAUNCH_QUEUES FORCE_PTX_JIT FORCE_JIT DISABLE_PTX_JIT DISABLE_JIT CACHE_DISABLE";
+        command.envs(changing.split(' ').map(|name| (format!("CUDA_{name}"), "1"))).env("CUDA_LOG_FILE", "/nowhere/log");
+        command.output().expect("a shell")
+    };
+    let output = run("kernel");
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
     assert!(said.starts_with("kernel ") && !said.contains("earlier"), "{said}");
     assert!(out.join("cache").is_dir() && fs::read_to_string(out.join("table")).is_ok_and(|text| text == "mine"));
-    assert_eq!(bundle.log("kernel.log").expect("a log"), "unset 32\n");
+    let lines = |text: String| {
+        text.lines().map(|line| line.split_once('=').map_or(line.to_owned(), |(name, _)| name.to_owned())).collect::<Vec<_>>()
+    };
+    let log = bundle.log("kernel.log").expect("a log");
+    assert!(log.contains("CUDA_CACHE_DISABLE=0\n") && log.contains("CUDA_DEVICE_MAX_CONNECTIONS=32\n"), "{log}");
+    assert_eq!(lines(log), ["CUDA_CACHE_DISABLE", "CUDA_CACHE_PATH", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LOG_FILE"]);
+    assert_eq!(bundle.log("kernel.cuda").as_deref(), Some("why\n"));
+    let machine = bundle.log("machine.txt").expect("a log");
+    assert!(machine.starts_with("commit: 0123abc-dirty\ndevice file held open: "), "{machine}");
+    assert!(machine.contains("\nCUDA_CACHE_DISABLE=0\n"), "{machine}");
+    assert_eq!(bundle.all()["commit"], "0123abc-dirty");
+    // A driver's log would be measured, too.
+    assert!(run("bench").status.success());
+    assert!(!bundle.log("bench.log").expect("a log").contains("CUDA_LOG_FILE") && bundle.log("bench.cuda").is_none());
 }
 
 #[test]
