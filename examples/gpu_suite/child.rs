@@ -1,5 +1,5 @@
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdout, Command, ExitCode, Stdio};
+use std::process::{ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,29 @@ use ringmem::memory::{Pinned, PinnedBuffer};
 use crate::exchange::{exchange, open, options};
 use crate::report::Failure;
 
+/// The file into which the driver logs why a call failed.
+const DRIVERS_LOG: &str = "CUDA_LOG_FILE";
+
 pub struct Child {
     process: std::process::Child,
     said: Option<BufReader<ChildStdout>>,
 }
 
 impl Child {
-    pub fn start(part: &str) -> Result<Self, Failure> {
+    /// Starts this program with other arguments.
+    pub fn start(part: &str, arguments: &[&str]) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut process = command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        if let Some(mut log) = std::env::var_os(DRIVERS_LOG) {
+            // Two processes would overwrite each other's lines.
+            log.push(format!(".{}", [&[part], arguments].concat().join("-")));
+            command.env(DRIVERS_LOG, log);
+        }
+        let mut process = command.arg(part).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = process.stdout.take().map(BufReader::new);
         Ok(Self { process, said })
     }
 
+    /// Returns the child's next line, or an empty one if it has closed its output. Kills a child that says nothing in time.
     pub fn line(&mut self, timeout: Duration) -> Result<String, Failure> {
         let Some(mut said) = self.said.take() else { return Err("it was not listened to in time".into()) };
         let (sender, line) = channel();
@@ -45,10 +55,17 @@ impl Child {
         }
     }
 
-    pub fn kill(&mut self) -> Result<(), Failure> {
+    /// Waits until it has closed its output, and returns how it ended.
+    pub fn end(&mut self, timeout: Duration) -> Result<ExitStatus, Failure> {
+        let begun = Instant::now();
+        while !self.line(timeout.saturating_sub(begun.elapsed()))?.is_empty() {}
+        Ok(self.process.wait()?)
+    }
+
+    /// Kills it, or returns how it has ended.
+    pub fn kill(&mut self) -> Result<ExitStatus, Failure> {
         self.process.kill()?;
-        self.process.wait()?;
-        Ok(())
+        Ok(self.process.wait()?)
     }
 }
 

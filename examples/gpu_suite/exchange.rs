@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::TransferStrategy;
@@ -8,6 +8,7 @@ use ringmem::stream::Module;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
+use crate::limits::{Limits, limits};
 use crate::report::Failure;
 
 pub type Echoes = Channel<Echo, Echo>;
@@ -19,11 +20,10 @@ pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::Async,
     TransferStrategy::DmaPolling { poll_interval_us: 1 },
 ];
-const PATIENCE: Duration = Duration::from_secs(10);
-pub const IDLE: Duration = Duration::from_secs(15);
 
 pub fn options(kernel: &str) -> Options<'_> {
-    Options { idle: IDLE, ..Options::new(kernel) }
+    let Limits { idle, timeout, .. } = *limits();
+    Options { idle, timeout, ..Options::new(kernel) }
 }
 
 pub fn by(strategy: TransferStrategy) -> Options<'static> {
@@ -57,7 +57,7 @@ pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Fail
         match channel.try_recv() {
             Ok(answer) if answer == message(received) => (received, moved) = (received + 1, Instant::now()),
             Ok(answer) => return Err(format!("message {received} came back as {:?}", answer.words).into()),
-            Err(ReceiveError::Empty) if moved.elapsed() > PATIENCE => {
+            Err(ReceiveError::Empty) if moved.elapsed() > limits().answer => {
                 let dump = channel.dump().unwrap_or_else(|rejected| rejected.value);
                 return Err(format!("{received} of {last} came back, then none: {dump}").into());
             }

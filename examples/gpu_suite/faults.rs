@@ -1,6 +1,5 @@
 use std::alloc::Layout;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Launch, MemoryLocation, Options, Request};
@@ -11,6 +10,7 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::child::Child;
 use crate::exchange::{exchange, open, options};
+use crate::limits::limits;
 use crate::report::{Failure, Report, Skipped, demand};
 
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Failure> {
@@ -122,15 +122,15 @@ fn misaligned(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     // SAFETY: within the buffer, which records the launch; the kernel refuses a misaligned address.
     let kernel = unsafe { stream.launch(&module, "hold", &[address + 4]) }?;
     buffer.used_by(&stream)?;
-    let Ok(left) = kernel.wait_timeout(Duration::from_secs(10)) else { return Err("it took the address".into()) };
+    let Ok(left) = kernel.wait_timeout(limits().answer) else { return Err("it took the address".into()) };
     left.map_err(ringmem::Rejected::into_error)?;
     demand(buffer.to_vec()? == [0; 4], || "it wrote there".to_owned())?;
     Ok("it left at once and wrote nothing".to_owned())
 }
 
 fn lost(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
-    let mut child = Child::start("child-loses-its-context")?;
-    let said = child.line(Duration::from_secs(20));
+    let mut child = Child::start("child-loses-its-context", &[])?;
+    let said = child.line(limits().start);
     drop(child);
     works(backend)?;
     let said = said?;

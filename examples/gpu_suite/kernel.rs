@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringmem::Error;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
@@ -10,6 +9,7 @@ use ringmem::control::{Command, Fault, State};
 use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
+use ringmem::{Error, RingMessage};
 use ringmem_kernels::burst::{BURST, Burst, Report as Numbered};
 use ringmem_kernels::echo::{ECHO_BLOCK, ECHO_GROUPED, Echo};
 use ringmem_kernels::grid::{SAXPY, SMOOTH, VECTOR_ADD};
@@ -17,13 +17,15 @@ use ringmem_kernels::{ABI, IMAGE, Index, saxpy, smooth};
 
 use crate::Scale;
 use crate::child::Child;
-use crate::exchange::{Echoes, IDLE, STRATEGIES, by, exchange, open, options};
+use crate::exchange::{Echoes, STRATEGIES, by, exchange, open, options};
+use crate::limits::{Limits, limits};
 use crate::prefilled;
 use crate::report::{Failure, Report, Skipped, demand};
 
 const NEAR_THE_END: u64 = u64::MAX - 20;
 const SHORT: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest idle limit that `deadline` tries is below twice this.
+const LONGEST: Duration = Duration::from_millis(2500);
 
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
     let is_free = report.fact("cuMemHostAlloc beside a running kernel", allocated);
@@ -59,9 +61,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         let builder = Channel::builder(ECHO_BLOCK).warps(warps).batch(256);
         report.fact(format!("one channel answered by a block of {warps} warps"), || together(backend, builder, scale.messages / 2));
     }
-    report.fact("a block of several warps beside many groups", || allocating(beside_groups));
     report.fact("reports without a message for each", || reports(backend, scale.messages));
-    report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("many groups of one launch", || groups(backend));
     report.fact("many groups of one launch beside a running kernel", || groups_beside(backend));
     report.fact("kernels over buffers", || over_buffers(backend, scale.elements));
@@ -76,6 +76,9 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     report.fact("paused and told to go on", || paused(backend));
     report.fact("memory comes and goes under a running kernel", || allocating(under));
     report.fact("ended by its deadline, then another epoch on the same rings", || deadline(backend));
+    // The likeliest to hang, because they assume most of the driver. Only the test that kills a process follows.
+    report.fact("a block of several warps beside many groups", || allocating(beside_groups));
+    report.fact("many streams beside a running kernel", || allocating(streams));
     report.fact("the host process killed under its kernel, and another started", || killed(backend));
     Ok(())
 }
@@ -129,8 +132,13 @@ fn several(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     Ok(format!("{count} kernels, {messages} messages twice each"))
 }
 
+fn limited<In: RingMessage, Out: RingMessage>(builder: Builder<In, Out>) -> Builder<In, Out> {
+    let Limits { idle, timeout, .. } = *limits();
+    builder.idle(idle).timeout(timeout)
+}
+
 fn together(backend: &Arc<CudaBackend>, builder: Builder<Echo, Echo>, messages: u64) -> Result<String, Failure> {
-    let mut channel = match builder.idle(IDLE).open(backend, 0) {
+    let mut channel = match limited(builder).open(backend, 0) {
         Err(error @ (Error::Size { .. } | Error::Residency { .. })) => return Err(Skipped(error.to_string()).into()),
         opened => opened?,
     };
@@ -153,7 +161,7 @@ fn beside_groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
         if is_block_first {
             builders.reverse();
         }
-        let opened = builders.into_iter().map(|builder| builder.idle(IDLE).open(backend, 0));
+        let opened = builders.into_iter().map(|builder| limited(builder).open(backend, 0));
         let mut channels = opened.collect::<Result<Vec<_>, _>>()?;
         for channel in &mut channels {
             exchange(channel, 0, 100)?;
@@ -164,11 +172,11 @@ fn beside_groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 }
 
 fn reports(backend: &Arc<CudaBackend>, count: u64) -> Result<String, Failure> {
-    let mut channel = Channel::builder(BURST).idle(IDLE).open(backend, 0)?;
+    let mut channel = limited(Channel::builder(BURST)).open(backend, 0)?;
     channel.send(Burst { count }).map_err(|error| error.to_string())?;
     let begun = Instant::now();
     for number in 0..count {
-        let report = channel.recv_timeout(PATIENCE)?;
+        let report = channel.recv_timeout(limits().answer)?;
         demand(report == Numbered { number }, || format!("{report:?} in place of {number}"))?;
     }
     let rate = count as f64 / begun.elapsed().as_secs_f64() / 1e6;
@@ -186,7 +194,9 @@ fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     for (nth, stream) in streams.iter().enumerate() {
         let from = Buffer::<u8, _>::new(Pinned::new(backend, 0), 5000)?;
         let copy = stream.copy(from, Buffer::<u8, _>::new(Device::new(backend, 0), 5000)?).map_err(ringmem::Rejected::into_error)?;
-        let Ok(copied) = copy.wait_timeout(PATIENCE) else { return Err(format!("a copy on stream {nth} waits for the kernel").into()) };
+        let Ok(copied) = copy.wait_timeout(limits().answer) else {
+            return Err(format!("a copy on stream {nth} waits for the kernel").into());
+        };
         copied.map_err(ringmem::Rejected::into_error)?;
     }
     exchange(&mut channel, 100, 100)?;
@@ -195,10 +205,10 @@ fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 }
 
 fn allocated() -> Result<String, Failure> {
-    let mut child = Child::start("child-allocates")?;
-    let said = child.line(Duration::from_secs(20))?;
+    let mut child = Child::start("child-allocates", &[])?;
+    let said = child.line(limits().start)?;
     demand(said.starts_with("listens"), || format!("the child said `{said}`"))?;
-    let said = child.line(Duration::from_secs(10)).map_err(|failure| format!("it waits for the kernel: {failure}"))?;
+    let said = child.line(limits().answer).map_err(|failure| format!("it waits for the kernel: {failure}"))?;
     demand(said.starts_with("allocated: "), || format!("the child said `{said}`"))?;
     Ok(said)
 }
@@ -229,10 +239,10 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     for buffer in [&mut sums, &mut a, &mut b] {
         buffer.used_by(&stream)?;
     }
-    let left = kernel.wait_timeout(PATIENCE).map_err(|_| "it does not end")?;
+    let left = kernel.wait_timeout(limits().answer).map_err(|_| "it does not end")?;
     left.map_err(ringmem::Rejected::into_error)?;
     let took = begun.elapsed();
-    demand(took < PATIENCE, || format!("it took {} ms", took.as_millis()))?;
+    demand(took < limits().answer, || format!("it took {} ms", took.as_millis()))?;
     let wrong = sums.to_vec()?.iter().enumerate().filter(|&(i, &sum)| sum != (i % 1000 * 8) as f32).count();
     demand(wrong == 0, || format!("{wrong} of {COUNT} sums are wrong"))?;
     Ok(format!("{groups} groups, {COUNT} sums, in {} ms", took.as_millis()))
@@ -311,7 +321,7 @@ fn under(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     // The backend's thread may be freeing them.
     let begun = Instant::now();
     while backend.waiting() > 0 {
-        demand(begun.elapsed() < PATIENCE, || format!("{} blocks are still kept", backend.waiting()))?;
+        demand(begun.elapsed() < limits().answer, || format!("{} blocks are still kept", backend.waiting()))?;
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(format!("20 rounds; {waited} blocks were freed when it had left"))
@@ -323,7 +333,7 @@ fn deadline(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     loop {
         match deadline_of(backend, idle) {
             // On a slow machine a short limit is over between two messages; nothing is known about a longer one.
-            Err(failure) if has_idled(&failure) && idle < PATIENCE / 2 => idle *= 4,
+            Err(failure) if has_idled(&failure) && idle < LONGEST => idle *= 4,
             ended => return ended,
         }
     }
@@ -360,14 +370,14 @@ fn deadline_of(backend: &Arc<CudaBackend>, idle: Duration) -> Result<String, Fai
 }
 
 fn killed(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
-    let mut child = Child::start("child-listens")?;
-    let said = child.line(Duration::from_secs(20))?;
+    let mut child = Child::start("child-listens", &[])?;
+    let said = child.line(limits().start)?;
     demand(said.starts_with("listens"), || format!("the child said {said}"))?;
     child.kill()?;
     let begun = Instant::now();
     through(backend, &options("echo"), 100)?;
-    let mut next = Child::start("child-listens")?;
-    let said = next.line(Duration::from_secs(20))?;
+    let mut next = Child::start("child-listens", &[])?;
+    let said = next.line(limits().start)?;
     demand(said.starts_with("listens"), || format!("the next child said {said}"))?;
     next.kill()?;
     Ok(format!("both work, {} ms after it", begun.elapsed().as_millis()))

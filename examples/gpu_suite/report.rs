@@ -128,6 +128,16 @@ impl Report {
         self.said(name, result, facts, begun);
     }
 
+    /// Counts a fact that another process has found, and prints its line again.
+    pub fn relay(&mut self, line: &str) -> Result<(), Failure> {
+        let found: Value = serde_json::from_str(line).map_err(|error| format!("`{line}`: {error}"))?;
+        for (result, count) in [("passed", &mut self.passed), ("failed", &mut self.failed), ("skipped", &mut self.skipped)] {
+            *count += u64::from(found["result"] == result);
+        }
+        print(&found);
+        Ok(())
+    }
+
     fn said(&mut self, name: &str, result: &str, facts: &str, begun: Instant) {
         self.passed += u64::from(result == "passed");
         self.failed += u64::from(result == "failed");

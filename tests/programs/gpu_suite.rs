@@ -1,4 +1,4 @@
-//! `gpu_suite` without a driver, and its parts `light` and `bench` on the driver double.
+//! `gpu_suite` without a driver, its parts `light` and `bench` on the driver double, and parts with a hung or failed step.
 
 use std::fs;
 use std::path::Path;
@@ -120,6 +120,49 @@ fn on_the_double_every_fact_of_light_holds_without_a_leak() {
     }
     let slower = rate("copy to device, pinned").min(rate("copy to host, pinned"));
     assert!(timed.iter().all(|row| (row["limit"].as_f64().unwrap() * slower - 64.0).abs() < 1e-6), "{timed:?}");
+}
+
+#[test]
+fn a_check_that_hangs_or_ends_its_process_costs_no_other_check() {
+    // The first wait of this call, in a check, is for a kernel that the check holds.
+    for (limit, deadline_ms, why) in
+        [("40", "600000", "not done in time: the child said nothing for 5 s"), ("600", "2000", "its process ended: signal")]
+    {
+        let mut command = command(&libraries().unwrap(), &["conformance"]);
+        command.env("RINGMEM_DOUBLE_WAITS", "cuMemcpyDtoHAsync_v2").env("RINGMEM_DOUBLE_DEADLINE_MS", deadline_ms);
+        let output = command.env("RINGMEM_DOUBLE_MEMORY", (256_u64 << 20).to_string()).env("RINGMEM_BUNDLE_LIMIT", limit).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let found = lines(output);
+        let facts: Vec<_> = found.iter().filter(|line| line["fact"].is_string()).collect();
+        let failed: Vec<_> = facts.iter().filter(|fact| fact["result"] == "failed").collect();
+        assert!(failed.len() == 1 && failed[0]["facts"].as_str().is_some_and(|facts| facts.starts_with(why)), "{said}");
+        let last = found.last().unwrap();
+        assert_eq!((&last["passed"], &last["failed"]), (&(facts.len() - 1).into(), &1.into()), "{last}");
+        let names: std::collections::BTreeSet<_> = facts.iter().map(|fact| fact["fact"].as_str().unwrap()).collect();
+        assert!(names.len() == facts.len() && names.contains("an_event_completes_after_earlier_work_and_has_a_time"), "{said}");
+    }
+}
+
+#[test]
+fn a_stuck_fact_leaves_most_of_a_short_part_to_the_others() {
+    let mut command = command(&libraries().unwrap(), &["kernel", "--quick"]);
+    command.env("RINGMEM_DOUBLE_WAITS", "cuMemHostAlloc").env("RINGMEM_DOUBLE_DEADLINE_MS", "600000").env("RINGMEM_BUNDLE_LIMIT", "40");
+    let output = command.env("RINGMEM_DOUBLE_MEMORY", (256_u64 << 20).to_string()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let found = lines(output);
+    let stuck = found.iter().find(|line| line["result"] == "failed").unwrap();
+    assert!(stuck["fact"] == "cuMemHostAlloc beside a running kernel" && stuck["ms"].as_u64().is_some_and(|ms| ms < 9_000), "{stuck}");
+    let facts: Vec<_> = found.iter().filter_map(|line| line["fact"].as_str()).collect();
+    // The likeliest to hang, then the test that kills a process.
+    let last = [
+        "a block of several warps beside many groups",
+        "many streams beside a running kernel",
+        "the host process killed under its kernel, and another started",
+    ];
+    assert_eq!(facts[facts.len() - 3..], last, "{said}");
+    assert_eq!(found.last().unwrap()["failed"], 1, "{said}");
 }
 
 /// Numbers of our rows and of baselines, without `pool-100M` and `pool-1G`, which take seconds.

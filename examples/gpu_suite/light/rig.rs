@@ -8,9 +8,9 @@ use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
 use ringmem_kernels::echo::Echo;
 
 use crate::driver::{Gpu, Pinned, Stream};
+use crate::limits::limits;
 use crate::rings::Rings;
 
-const STALL: Duration = Duration::from_secs(8);
 pub const CAPACITY: u64 = 1024;
 
 pub struct Pair {
@@ -196,7 +196,7 @@ pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
         if progress {
             moved = Instant::now();
             idle = 0_u32;
-        } else if moved.elapsed() > STALL {
+        } else if moved.elapsed() > limits().answer {
             return Err(pairs
                 .iter()
                 .zip(&lasts)
@@ -217,7 +217,7 @@ impl Pair {
             if self.control.state() == Some(State::Faulted) {
                 return Err(self.ended(begun));
             }
-            if begun.elapsed() > STALL {
+            if begun.elapsed() > limits().answer {
                 return Err(self.stuck(begun));
             }
             std::thread::yield_now();
@@ -273,7 +273,7 @@ impl Pair {
         let answer = loop {
             match self.consumer.pop() {
                 Ok(answer) => break answer,
-                Err(_) if begun.elapsed() > STALL => return Err(self.stuck(begun)),
+                Err(_) if begun.elapsed() > limits().answer => return Err(self.stuck(begun)),
                 Err(_) => std::hint::spin_loop(),
             }
         };
