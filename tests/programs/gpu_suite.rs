@@ -78,19 +78,25 @@ fn on_the_double_every_fact_of_light_holds_without_a_leak() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     let found = lines(output);
+    // On a busy machine a probe may poll too rarely between the numbers.
+    let is_order = |line: &Value| line["fact"].as_str().is_some_and(|fact| fact.starts_with("order of the kernel's "));
     assert_eq!(
-        found.iter().filter(|line| line["fact"].is_string() && line["result"] == "skipped").count(),
+        found.iter().filter(|line| line["fact"].is_string() && line["result"] == "skipped" && !is_order(line)).count(),
         1,
         "132 blocks do not fit: {said}"
     );
+    let orders: Vec<_> = found.iter().filter(|line| is_order(line)).collect();
+    assert_eq!(orders.len(), 4, "{said}");
+    for fact in orders {
+        let looks = fact["facts"].as_str().and_then(|facts| facts.split_once(" looks between")?.0.rsplit(' ').next()?.parse::<u64>().ok());
+        assert_eq!(fact["result"], if looks.expect("a number") < 10 { "skipped" } else { "passed" }, "{fact}");
+    }
     let of = |key: &str| found.iter().filter(|line| !line[key].is_null()).collect::<Vec<_>>();
     let named = |key: &str, name: &str| of(key).into_iter().find(|line| line[key] == name).unwrap_or_else(|| panic!("no {name}: {said}"));
     assert!(named("about", "device")["value"].as_str().unwrap().contains("not a GPU"));
     assert!(of("fact").iter().all(|fact| fact["result"] != "failed"), "{said}");
     for name in [
         "ABI of the loaded image",
-        "order of the kernel's stores, with a barrier",
-        "order of the kernel's loads, with an acquire",
         "echo, two headers, both here, stream writes",
         "echo, a header on each side, stream writes",
         "echo, a flag in each word",
@@ -120,6 +126,23 @@ fn on_the_double_every_fact_of_light_holds_without_a_leak() {
     }
     let slower = rate("copy to device, pinned").min(rate("copy to host, pinned"));
     assert!(timed.iter().all(|row| (row["limit"].as_f64().unwrap() * slower - 64.0).abs() < 1e-6), "{timed:?}");
+}
+
+#[test]
+fn a_failed_step_of_light_is_a_failed_fact_and_the_others_are_measured() {
+    // Fails a copy, and a stream write of one rig, whose kernel then ends by its idle limit.
+    let mut command = command(&libraries().unwrap(), &["light", "--quick"]);
+    let output = command.env("RINGMEM_DOUBLE_FAIL", "cuStreamWriteValue64_v2:100:1,cuMemcpyDtoHAsync_v2:3:1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let found = lines(output);
+    let failed: Vec<_> =
+        found.iter().filter(|line| line["result"] == "failed" && line["fact"].is_string()).map(|line| &line["fact"]).collect();
+    assert_eq!(failed, ["copies", "two headers, both here, stream writes"], "{said}");
+    for name in ["echo, a header on each side, stream writes", "rate, 8 blocks with a ring each", "left when its epoch was over"] {
+        assert!(found.iter().any(|line| line["fact"] == name && line["result"] == "passed"), "{name}: {said}");
+    }
+    assert!(found.last().is_some_and(|line| line["failed"] == 2), "{said}");
 }
 
 #[test]

@@ -28,62 +28,85 @@ const COPY: usize = 64 << 20;
 const MODES: [(&str, u64); 4] =
     [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
 
-/// `scale` divides the work.
+/// `scale` divides the work. A failed step is a failed fact, and the next step begins.
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: u64) -> std::result::Result<(), Failure> {
     let table = &mut Table::new(report);
     let gpu = Gpu::open(backend)?;
-    about(table, &gpu)?;
-    let abi = gpu.abi()?;
-    table.fact("ABI of the loaded image", Some(abi == IMAGE.abi.hash), format!("{abi:016x}, the host's is {:016x}", IMAGE.abi.hash));
+    table.step("the device's properties are known", |table| about(table, &gpu));
+    table.step("ABI of the loaded image", |table| {
+        let abi = gpu.abi()?;
+        table.fact("ABI of the loaded image", Some(abi == IMAGE.abi.hash), format!("{abi:016x}, the host's is {:016x}", IMAGE.abi.hash));
+        Ok(())
+    });
+    table.step("kernels raise the clocks", |_| gpu.raise_clocks(CLOCKS / scale as u32));
+    table.step("copies", |table| copies(table, &gpu, scale));
+    table.step("the link's properties are known", |table| link(table, &gpu));
     let words = gpu.pinned(BYTES as usize)?;
-    gpu.raise_clocks(CLOCKS / scale as u32)?;
-    copies(table, &gpu, scale)?;
-    link(table, &gpu)?;
     for (name, mode) in MODES {
-        ping_pong(table, &gpu, words, name, mode, scale)?;
+        table.step(format!("ping-pong, {name}"), |table| ping_pong(table, &gpu, words, name, mode, scale));
     }
-    launches(table, &gpu, words, scale)?;
+    table.step("launches", |table| launches(table, &gpu, words, scale));
     for (name, mode) in MODES {
-        publishes(table, &gpu, words, name, mode, scale)?;
+        table.step(format!("store by the kernel, {name}"), |table| publishes(table, &gpu, words, name, mode, scale));
     }
-    order_of_stores(table, &gpu, words, scale)?;
-    order_of_loads(table, &gpu, words, scale)?;
-    gpu.free_pinned(words)?;
+    for (name, mode) in [("with a barrier", mode::PUBLISH), ("without a barrier", mode::RELAXED)] {
+        let name = format!("order of the kernel's stores, {name}");
+        table.step(&name, |table| order_of_stores(table, &gpu, words, &name, mode, scale));
+    }
+    for (name, mode) in [("with an acquire", mode::PUBLISH), ("without one", mode::RELAXED)] {
+        let name = format!("order of the kernel's loads, {name}");
+        table.step(&name, |table| order_of_loads(table, &gpu, words, &name, mode, scale));
+    }
+    table.step("the words of the probes are freed", |_| gpu.free_pinned(words));
     let mut epochs = 1..;
     let mut shape =
         |groups, batch, headers| Shape { groups, batch, headers, start: u64::MAX - 300, epoch: epochs.next().unwrap_or(1), idle: IDLE };
-    for (name, headers, control) in [
-        ("one shared header", Headers::Shared, None),
-        ("two headers, both here, stream writes", Headers::BothHere, Some("one shared header")),
-        ("a header on each side, stream writes", Headers::OnEachSide, Some("two headers, both here, stream writes")),
-    ] {
-        let compared = control.map(|control| format!("rate, {control}, batch 128"));
-        let measured = round_trips(table, &gpu, name, &shape(1, 32, headers), control, scale)
-            .and_then(|()| rate(table, &gpu, &format!("rate, {name}, batch 128"), &shape(1, 128, headers), compared.as_deref(), scale));
-        match measured {
-            Err(error @ Error::Driver { code: 801, .. }) => table.fact(name, None, error.to_string()),
-            measured => measured?,
-        }
-    }
-    paired::round_trips(table, &gpu, &shape(1, 32, Headers::Shared), scale)?;
+    // First the header placement and the rings that the crate uses, then alternatives.
+    headers(table, &gpu, "one shared header", None, &shape(1, 32, Headers::Shared), &shape(1, 128, Headers::Shared), scale);
+    let with_flags = shape(1, 32, Headers::Shared);
+    table.step("echo, a flag in each word", |table| paired::round_trips(table, &gpu, &with_flags, scale));
     for batch in [1, 8, 32, 128] {
         let compared = (batch > 1).then_some("rate, one warp, batch 1");
-        rate(table, &gpu, &format!("rate, one warp, batch {batch}"), &shape(1, batch, Headers::Shared), compared, scale)?;
+        let (name, shape) = (format!("rate, one warp, batch {batch}"), shape(1, batch, Headers::Shared));
+        table.step(&name, |table| rate(table, &gpu, &name, &shape, compared, scale));
     }
     table.aimed("messages-warp", "ringmem echo, one warp", "rate, one warp, batch 128", None, 1e3 / 15.0);
     for groups in [1, 8, 64, 132] {
         let compared = (groups > 1).then_some("rate, 1 blocks with a ring each");
-        let fits = gpu.residency(gpu.kernel("echo")?)?;
-        if groups > fits {
-            table.fact(format!("{groups} blocks with a ring each"), None, format!("only {fits} fit at once"));
-            continue;
-        }
-        let name = format!("rate, {groups} blocks with a ring each");
-        rate(table, &gpu, &name, &shape(groups, 128, Headers::Shared), compared, scale)?;
+        let (name, shape) = (format!("rate, {groups} blocks with a ring each"), shape(groups, 128, Headers::Shared));
+        table.step(&name, |table| {
+            let fits = gpu.residency(gpu.kernel("echo")?)?;
+            if groups > fits {
+                table.fact(format!("{groups} blocks with a ring each"), None, format!("only {fits} fit at once"));
+                return Ok(());
+            }
+            rate(table, &gpu, &name, &shape, compared, scale)
+        });
         table.aimed("messages-launch", &format!("ringmem echo, {groups} rings"), &name, Some(2.0), 1e3 / 100.0);
     }
-    deadline(table, &gpu, shape(1, 32, Headers::Shared), shape(1, 32, Headers::Shared))?;
+    for (name, kind, control) in [
+        ("two headers, both here, stream writes", Headers::BothHere, "one shared header"),
+        ("a header on each side, stream writes", Headers::OnEachSide, "two headers, both here, stream writes"),
+    ] {
+        headers(table, &gpu, name, Some(control), &shape(1, 32, kind), &shape(1, 128, kind), scale);
+    }
+    let (first, second) = (shape(1, 32, Headers::Shared), shape(1, 32, Headers::Shared));
+    table.step("a kernel's deadline", |table| deadline(table, &gpu, first, second));
     Ok(gpu.close()?)
+}
+
+/// Round trips and the rate with these headers. A device without stream writes cannot have some of them.
+fn headers(table: &mut Table<'_>, gpu: &Gpu, name: &str, control: Option<&str>, trip: &Shape, batch: &Shape, scale: u64) {
+    let compared = control.map(|control| format!("rate, {control}, batch 128"));
+    table.step(name, |table| {
+        let measured = round_trips(table, gpu, name, trip, control, scale)
+            .and_then(|()| rate(table, gpu, &format!("rate, {name}, batch 128"), batch, compared.as_deref(), scale));
+        match measured {
+            Err(error @ Error::Driver { code: 801, .. }) => table.fact(name, None, error.to_string()),
+            measured => measured?,
+        }
+        Ok(())
+    });
 }
 
 fn about(table: &Table<'_>, gpu: &Gpu) -> Result<()> {
@@ -226,43 +249,42 @@ fn publishes(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, name: &str, mode: 
     Ok(())
 }
 
-fn order_of_stores(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+fn order_of_stores(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let count = (500_000 / scale).max(1000);
-    for (name, mode) in [("with a barrier", mode::PUBLISH), ("without a barrier", mode::RELAXED)] {
-        let (payload, flag) = (word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 1));
+    let (kernel, stream) = (gpu.kernel("order_of_stores")?, gpu.stream()?);
+    let (payload, flag) = (word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 1));
+    order(table, name, mode, count, || {
         payload.store(0, Release);
         flag.store(0, Release);
-        let stream = gpu.stream()?;
         // SAFETY: its three arguments; the words outlive it.
-        unsafe { stream.launch(gpu.kernel("order_of_stores")?, 1, &[words.device, count, mode])? };
-        let (begun, mut seen, mut different, mut early) = (Instant::now(), 0, 0_u64, 0_u64);
+        unsafe { stream.launch(kernel, 1, &[words.device, count, mode])? };
+        let (begun, mut seen, mut early, mut between) = (Instant::now(), 0, 0_u64, 0_u64);
         while seen != count && begun.elapsed() < IDLE * 4 {
             let now = flag.load(Acquire);
             early += u64::from(payload.load(Acquire) < now);
-            different += u64::from(now != seen);
+            between += u64::from(now != seen && now != count);
             seen = now;
         }
         stream.synchronize()?;
-        let facts = format!("{early} flags ahead of their payload in {different} different ones looked at, of {count}");
-        let holds = seen == count && (mode == mode::RELAXED || early == 0);
-        table.fact(format!("order of the kernel's stores, {name}"), Some(holds), facts);
-    }
-    Ok(())
+        Ok(Observed { early, between, is_whole: seen == count })
+    })
 }
 
-fn order_of_loads(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+fn order_of_loads(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let count = (200_000 / scale).max(1000);
-    for (name, mode) in [("with an acquire", mode::PUBLISH), ("without one", mode::RELAXED)] {
-        let (payload, flag) = (word(words, DEVICE_LINE, 1), word(words, HOST_LINE, 1));
-        let (early, looks) = (word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 0));
+    let (kernel, stream) = (gpu.kernel("order_of_loads")?, gpu.stream()?);
+    let (payload, flag) = (word(words, DEVICE_LINE, 1), word(words, HOST_LINE, 1));
+    let (early, looks) = (word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 0));
+    let idle_ns = u64::try_from((IDLE * 2).as_nanos()).unwrap_or(u64::MAX);
+    order(table, name, mode, count, || {
         for place in [payload, flag, early, looks] {
             place.store(0, Release);
         }
-        let stream = gpu.stream()?;
-        let idle_ns = u64::try_from((IDLE * 2).as_nanos()).unwrap_or(u64::MAX);
+        let launched = Instant::now();
         // SAFETY: its four arguments; the words outlive it.
-        unsafe { stream.launch(gpu.kernel("order_of_loads")?, 1, &[words.device, count, idle_ns, mode])? };
+        unsafe { stream.launch(kernel, 1, &[words.device, count, idle_ns, mode])? };
         std::thread::sleep(Duration::from_millis(5));
+        let begun = Instant::now();
         for number in 1..=count {
             payload.store(number, Release);
             flag.store(number, Release);
@@ -270,12 +292,47 @@ fn order_of_loads(table: &mut Table<'_>, gpu: &Gpu, words: Pinned, scale: u64) -
                 std::hint::spin_loop();
             }
         }
+        let stored = begun.elapsed();
         stream.synchronize()?;
-        let (early, looks) = (early.load(Acquire), looks.load(Acquire));
-        let facts = format!("{early} flags ahead of their payload in {looks} looks at {count} numbers");
-        let holds = looks > 0 && (mode == mode::RELAXED || early == 0);
-        table.fact(format!("order of the kernel's loads, {name}"), Some(holds), facts);
+        let looks = looks.load(Acquire);
+        // The kernel also counts its polls before the first number. It polls at a constant rate, so this share of them was between the numbers, or more if
+        // the kernel began late.
+        let share = stored.as_secs_f64() / launched.elapsed().as_secs_f64();
+        Ok(Observed { early: early.load(Acquire), between: (looks as f64 * share) as u64, is_whole: looks > 0 })
+    })
+}
+
+/// The observations of a memory-order probe.
+struct Observed {
+    /// Flags ahead of their payload.
+    early: u64,
+    /// Polls between the first number and the last; others show nothing about the order.
+    between: u64,
+    /// Whether the probe reached the last number.
+    is_whole: bool,
+}
+
+/// Repeats a probe, for a second at most, until it has polled between the numbers often enough to judge the order. Without a barrier any order is right.
+fn order(table: &mut Table<'_>, name: &str, mode: u64, count: u64, mut probe: impl FnMut() -> Result<Observed>) -> Result<()> {
+    let least = (count / 500).max(10);
+    let (mut all, mut tries, begun) = (Observed { early: 0, between: 0, is_whole: true }, 0, Instant::now());
+    while all.is_whole && all.between < least && (tries == 0 || begun.elapsed() < IDLE / 2) {
+        let Observed { early, between, is_whole } = probe()?;
+        all = Observed { early: all.early + early, between: all.between + between, is_whole };
+        tries += 1;
     }
+    let Observed { early, between, is_whole } = all;
+    let holds = match () {
+        () if !is_whole || mode == mode::PUBLISH && early > 0 => Some(false),
+        () if between < least => None,
+        () => Some(true),
+    };
+    let end = match holds {
+        None => format!(": not judged, at least {least} looks are needed"),
+        _ if !is_whole => ", and not the last".to_owned(),
+        _ => String::new(),
+    };
+    table.fact(name, holds, format!("{early} flags ahead of their payload in {between} looks between the numbers, {tries} x {count}{end}"));
     Ok(())
 }
 

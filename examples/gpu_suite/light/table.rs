@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use ringmem::Result;
 use serde_json::{Value, json};
 
 use crate::report::{Report, Row, print};
@@ -56,6 +57,13 @@ impl<'a> Table<'a> {
 
     fn named(&self, name: &str) -> Option<&Samples> {
         self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Runs a step, whose error is a failed fact of this name.
+    pub fn step(&mut self, name: impl AsRef<str>, step: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(error) = step(self) {
+            self.fact(name, Some(false), error.to_string());
+        }
     }
 
     /// Reports a fact; `None` if this device cannot have it.
