@@ -111,6 +111,10 @@ pub fn try_out(is_optimised: bool) -> Result<(), Failure> {
     for (part, more) in [("kernel", ""), ("conformance", ",cuMemHostAlloc"), ("faults", ",cuMemHostAlloc"), ("soak", ",cuMemHostAlloc")] {
         execute(on_double(&suite, &[("RINGMEM_DOUBLE_WAITS", &format!("{WAITING}{more}"))]).args([part, "--quick"]))?;
     }
+    // As many queues as a GPU has: streams share them.
+    for part in ["kernel", "conformance", "faults", "soak"] {
+        execute(on_double(&suite, &[("RINGMEM_DOUBLE_QUEUES", "32")]).args([part, "--quick"]))?;
+    }
     // Launches that wait for their kernels, as under a sanitizer.
     execute(on_double(&suite, &[("CUDA_LAUNCH_BLOCKING", "1")]).arg("short"))?;
     // As in a whole run, whose limit it must keep.
