@@ -79,7 +79,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns its kind, in one word.
     fn name(&self) -> &'static str;
 
-    /// Returns true for simulated devices. No call falls back to a simulation but [`pool::global`](crate::pool::global), which says so.
+    /// Returns true for simulated devices. No call falls back to a simulation except [`pool::global`](crate::pool::global).
     fn is_simulated(&self) -> bool {
         false
     }

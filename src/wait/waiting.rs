@@ -232,7 +232,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// If `act` puts an end of another ring there, as by `std::mem::swap` in a nested call, the tasks of this pair poll from then on: the ends that
     /// wake them are in another pair. Threads are woken as before, if both pairs have the same strategy and the parker [`Os`]. An end that is dropped
-    /// outside a `Waiting`, as by an assignment in `act`, wakes nobody: whoever sleeps at the other end sleeps on.
+    /// outside a `Waiting`, as by an assignment in `act`, wakes no sleeper at the other end.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         let guard = WakesOnDrop::new(self);
         act(&mut guard.waiting.end)

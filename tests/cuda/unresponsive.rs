@@ -145,7 +145,7 @@ alone! {
         let from = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
         let mut to = Buffer::<u8, _>::from_slice(Device::new(&backend, 1), &[1; 100]).expect("room");
         silence(&double);
-        let error = peers.copy(&from, &mut to).expect_err("nobody can say");
+        let error = peers.copy(&from, &mut to).expect_err("no answer");
         assert!(is_silence(&error), "{error}");
         assert_eq!(to.to_vec().expect("a copy"), [7; 100], "the buffers are the caller's again");
     }

@@ -119,9 +119,9 @@ fn inverted_and_too_long_ranges_have_distinct_errors() {
     let backend = backend();
     let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
     #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
-    let error = buffer.slice(7..3).err().expect("inverted");
+    let error = buffer.slice(7..3).expect_err("inverted");
     assert!(matches!(error, Error::Size { what: "range end", least: 7, asked: 3, .. }), "{error}");
-    let error = buffer.slice(3..11).err().expect("too long");
+    let error = buffer.slice(3..11).expect_err("too long");
     assert!(matches!(error, Error::Range { offset: 3, len: 8, size: 10, element_bytes: 4 }), "{error}");
 }
 

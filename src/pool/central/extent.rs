@@ -510,7 +510,7 @@ impl<M: Memory> Central<M> {
         })
     }
 
-    /// What the upstream memory has, if that is surely less than a request lacks. A request that lacks one granule tries, which costs as much as to ask.
+    /// The memory of the upstream, if it is surely less than a request lacks. For one granule, to try costs as much as to ask.
     fn shortage(&self, lacking: u64, step: u64) -> Option<Refusal> {
         let free = if lacking > step { self.memory.mappable()? } else { return None };
         (free < lacking).then_some(Refusal { free, largest: free })

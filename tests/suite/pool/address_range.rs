@@ -262,7 +262,7 @@ fn a_request_that_the_device_cannot_serve_maps_nothing() {
         assert_eq!((requested, free, largest), (62 * MIB, 60 * MIB - kept, 60 * MIB - kept));
         assert_eq!(calls(&backend, Verb::Map), before, "each block would have been given back");
         drop(live);
-        assert_eq!(give(pool, 60 * MIB).len() as u64, 60 * MIB, "what the error says");
+        assert_eq!(give(pool, 60 * MIB).len() as u64, 60 * MIB, "as in the error");
         assert_eq!(pool.trim_to(0), 60 * MIB);
     }
     drop(other);
