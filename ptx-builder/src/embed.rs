@@ -72,7 +72,30 @@ fn leave_to_kernels(file: &Path, said: &str) -> Result<(), Error> {
     println!("cargo::rerun-if-changed={}", file.display());
     let errors = file.with_extension("errors");
     println!("cargo::rustc-env=RINGMEM_DEVICE_ERRORS={}", errors.display());
-    fs::write(&errors, said).map_err(Error::file(&errors))
+    fs::write(&errors, said.to_owned() + &remedies(said)).map_err(Error::file(&errors))
+}
+
+/// Remedies of errors whose own advice holds for the host alone.
+fn remedies(said: &str) -> String {
+    let known: [(&[&str], &str); 3] = [
+        (
+            &["import `ringmem`", "crate `ringmem`"],
+            "import from `ringmem_kernels`, which kernels and host share: `ringmem` is for the host alone",
+        ),
+        (&["can't find crate for `std`"], "begin the library with `#![no_std]`: a GPU has no `std`"),
+        (
+            &[
+                "found for type `f32`",
+                "found for type `f64`",
+                "found for type `{float}`",
+                "found for reference `&f32`",
+                "found for reference `&f64`",
+            ],
+            "`core` has few functions of floats: take them from the package `libm`, as in `libm::sqrtf(x)`",
+        ),
+    ];
+    let fitting = known.iter().filter(|(signs, _)| signs.iter().any(|sign| said.contains(sign)));
+    fitting.map(|(_, remedy)| format!("\nhelp: {remedy}\n")).collect()
 }
 
 /// Says which kernels have stack frames, if any have.
@@ -104,6 +127,20 @@ mod tests {
         assert_eq!(first, "kernels of particles use local memory, in each thread: `step` 128 bytes, `sum` 8 bytes");
         assert_eq!(second, "compiled with rustc 1.97.0");
         assert!(of_local_memory("particles", &[kernel("copy", 0)], "rustc 1.97.0").is_empty());
+    }
+
+    #[test]
+    fn errors_of_host_habits_have_the_device_s_remedy() {
+        for (said, remedy) in [
+            ("error[E0432]: unresolved import `ringmem`", "ringmem_kernels"),
+            ("error[E0433]: cannot find module or crate `ringmem` in this scope", "ringmem_kernels"),
+            ("error[E0463]: can't find crate for `std`", "#![no_std]"),
+            ("error[E0599]: no method named `sqrt` found for type `f32` in the current scope", "libm::sqrtf"),
+        ] {
+            let added = remedies(said);
+            assert!(added.starts_with("\nhelp: ") && added.contains(remedy) && added.lines().count() == 2, "{added}");
+        }
+        assert_eq!(remedies("error[E0432]: unresolved import `ringmem_kernels::Nothing`"), "");
     }
 
     #[test]

@@ -124,7 +124,6 @@ impl<'a> Module<'a> {
         }
         module
     }
-
 }
 
 /// The local memory of call chains.
