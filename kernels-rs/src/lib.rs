@@ -86,6 +86,7 @@ mod host;
 #[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
 mod kernel_list;
 mod lanes;
+pub mod math;
 mod pairs;
 #[cfg(any(test, all(target_os = "cuda", not(feature = "rust-cuda"))))]
 mod panic_row;

@@ -91,7 +91,7 @@ fn remedies(said: &str) -> String {
                 "found for reference `&f32`",
                 "found for reference `&f64`",
             ],
-            "`core` has few functions of floats: take them from the package `libm`, as in `libm::sqrtf(x)`",
+            "`core` has few functions of floats: call `sqrt` and `mul_add` of `ringmem_kernels::math`, and others of the package `libm`, as in `libm::expf(x)`",
         ),
     ];
     let fitting = known.iter().filter(|(signs, _)| signs.iter().any(|sign| said.contains(sign)));
@@ -135,7 +135,7 @@ mod tests {
             ("error[E0432]: unresolved import `ringmem`", "ringmem_kernels"),
             ("error[E0433]: cannot find module or crate `ringmem` in this scope", "ringmem_kernels"),
             ("error[E0463]: can't find crate for `std`", "#![no_std]"),
-            ("error[E0599]: no method named `sqrt` found for type `f32` in the current scope", "libm::sqrtf"),
+            ("error[E0599]: no method named `sqrt` found for type `f32` in the current scope", "ringmem_kernels::math"),
         ] {
             let added = remedies(said);
             assert!(added.starts_with("\nhelp: ") && added.contains(remedy) && added.lines().count() == 2, "{added}");
