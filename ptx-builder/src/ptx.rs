@@ -129,35 +129,38 @@ impl<'a> Module<'a> {
 /// The local memory of call chains.
 #[derive(Default)]
 struct Frames<'a> {
-    /// The functions of the chain that is being followed.
-    above: BTreeSet<&'a str>,
+    /// The functions of the chain that is being followed, with their depths.
+    above: BTreeMap<&'a str, usize>,
     /// Those that are complete: a function that many call is followed once, as there may be exponentially many chains.
     known: BTreeMap<&'a str, u64>,
 }
 
 impl<'a> Frames<'a> {
-    /// The bytes of a function's frame and of the deepest frames below it, and whether a recursive call, which counts once, was left out. Then the bytes are
-    /// of this chain alone.
-    fn of(&mut self, module: &Module<'a>, name: &'a str) -> (u64, bool) {
-        let Some(function) = module.functions.get(name) else { return (0, false) };
+    /// The bytes of a function's frame and of the deepest frames below it, and the least depth of a function above that was called again, which counts once:
+    /// then the bytes are of this chain alone.
+    fn of(&mut self, module: &Module<'a>, name: &'a str) -> (u64, Option<usize>) {
+        let Some(function) = module.functions.get(name) else { return (0, None) };
         if let Some(&known) = self.known.get(name) {
-            return (known, false);
+            return (known, None);
         }
-        if !self.above.insert(name) {
-            return (0, true);
+        if let Some(&depth) = self.above.get(name) {
+            return (0, Some(depth));
         }
-        let (mut below, mut is_cut) = (0, false);
+        let depth = self.above.len();
+        self.above.insert(name, depth);
+        let (mut below, mut again) = (0, None);
         for callee in &function.calls {
-            let (bytes, was_cut) = self.of(module, callee);
+            let (bytes, of_callee) = self.of(module, callee);
             below = below.max(bytes);
-            is_cut |= was_cut;
+            again = [again, of_callee].into_iter().flatten().min();
         }
         self.above.remove(name);
         let bytes = function.local_bytes.saturating_add(below);
-        if !is_cut {
+        let again = again.filter(|&of_above| of_above < depth);
+        if again.is_none() {
             self.known.insert(name, bytes);
         }
-        (bytes, is_cut)
+        (bytes, again)
     }
 }
 
@@ -225,14 +228,15 @@ mod tests {
         for level in 0..60 {
             for name in ["a", "b"] {
                 text += &format!(".func {name}{level}()\n{{\n.local .align 8 .b8 depot[8];\n");
-                for callee in ["a", "b"].iter().filter(|_| level < 59) {
-                    text += &format!("call.uni {callee}{}, ();\n", level + 1);
+                // The last two call themselves.
+                for callee in ["a", "b"].iter().filter(|callee| level < 59 || **callee == name) {
+                    text += &format!("call.uni {callee}{}, ();\n", (level + 1).min(59));
                 }
                 text += "}\n";
             }
         }
         let module = Module::parse(&text);
-        assert_eq!(Frames::default().of(&module, "a0"), (60 * 8, false));
+        assert_eq!(Frames::default().of(&module, "a0"), (60 * 8, None));
     }
 
     /// In the form of LLVM 22 and 23.

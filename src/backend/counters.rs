@@ -241,6 +241,11 @@ impl Memory {
         self.live.fetch_sub(bytes, Relaxed);
     }
 
+    #[cfg(feature = "cuda")]
+    pub fn live_bytes(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
     fn live(&self) -> Live {
         Live { bytes: self.live.load(Relaxed), peak: self.peak.load(Relaxed) }
     }

@@ -66,7 +66,7 @@ macro_rules! kinds {
                 if is_plain { self.backend.capabilities(self.device).ok()?.mapping_granularity } else { None }
             }
             fn mappable(&self) -> Option<u64> {
-                Some(self.backend.memory_info(self.device).ok()??.free)
+                self.backend.mappable(self.device)
             }
         }
     )*};

@@ -326,8 +326,8 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes the smallest pending block that suffices, of at most `most` bytes, and that `on` alone uses: the stream orders both uses.
-    fn take_pending(&self, request: &Request, on: Option<&Stream>, most: u64) -> Option<Entry> {
+    /// Takes the smallest of the last `looks` pending blocks that suffices, of at most `most` bytes, and that `on` alone uses: the stream orders both uses.
+    fn take_pending(&self, request: &Request, on: Option<&Stream>, most: u64, looks: usize) -> Option<Entry> {
         let on = on?.id();
         let mut state = self.lock();
         let fits = |(index, (uses, entry)): (usize, &(Uses, Entry))| {
@@ -335,8 +335,8 @@ impl<M: Memory> Central<M> {
             let is_it = used.stream == on && (request.bytes..=most).contains(&bytes) && entry.idle.is_aligned(request.align);
             is_it.then_some((bytes, index, used))
         };
-        let (_, index, used) = state.pending.iter().enumerate().filter_map(fits).min_by_key(|&(bytes, ..)| bytes)?;
-        let (_, entry) = state.pending.swap_remove(index);
+        let (_, index, used) = state.pending.iter().enumerate().rev().take(looks).filter_map(fits).min_by_key(|&(bytes, ..)| bytes)?;
+        let (_, entry) = state.pending.remove(index);
         Some(Entry { used: Some(used), ..entry })
     }
 

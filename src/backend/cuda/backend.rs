@@ -16,8 +16,8 @@ use super::queue::{Length, Queue};
 use crate::backend::counters::Counters;
 use crate::backend::host;
 use crate::backend::{
-    Address, AddressRange, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, ModuleId, Prefetch, Request, StreamId, Taints,
-    Ticket, Uses,
+    Address, AddressRange, Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch, Request,
+    StreamId, Taints, Ticket, Uses,
 };
 use crate::{Error, Result};
 
@@ -176,6 +176,12 @@ unsafe impl Backend for CudaBackend {
         self.inner.tidy();
         let (free, total) = self.inner.memory(home)?;
         Ok(Some(MemoryInfo { total, free }))
+    }
+
+    /// Unknown beside managed memory, whose resident pages count as used, but give way.
+    fn mappable(&self, device: u32) -> Option<u64> {
+        let has_managed = self.inner.counts.of(MemoryLocation::Unified).live_bytes() > 0;
+        if has_managed { None } else { Some(self.memory_info(device).ok()??.free) }
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {

@@ -45,6 +45,7 @@ use super::process;
 use super::resources::{DriverPool, Events, NO_ACCESS, PinnedChunk, PinnedChunks, READ_WRITE, Stager};
 use super::{CudaBackend, Inner, Settings};
 use crate::backend::{Capabilities, fill};
+use crate::trace::event;
 use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
@@ -206,21 +207,36 @@ impl Device {
         Ok(Handle(stream))
     }
 
-    /// Runs calls on an internal stream and waits for them, even if one fails.
+    /// Runs calls on an internal stream and waits for them, even if one fails. They may use memory of the caller, which nothing lists: returns only after
+    /// completion, or if the stream is gone with its context. An answer may fail for long, for example while another thread captures a graph.
     pub fn run_and_wait<T>(&self, run: impl FnOnce(&InternalStream) -> Result<T>) -> Result<T> {
+        self.run_and_wait_for(u32::MAX, run)
+    }
+
+    /// As [`run_and_wait`](Self::run_and_wait), for calls that use memory of the device alone, in the order of the stream: returns the error also if the driver
+    /// does not answer.
+    pub fn run_and_ask<T>(&self, run: impl FnOnce(&InternalStream) -> Result<T>) -> Result<T> {
+        self.run_and_wait_for(TRIES, run)
+    }
+
+    fn run_and_wait_for<T>(&self, most_silent: u32, run: impl FnOnce(&InternalStream) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
         let internal = self.take_internal_stream();
         let outcome = run(&internal);
-        // The calls use the caller's memory, and nothing lists them: returns only after completion or a broken context. An answer may fail for long, for
-        // example while another thread captures a graph.
         let mut silent = 0_u32;
         let over = loop {
             // SAFETY: the internal stream lives as long as the device.
             match unsafe { self.calls.cuStreamSynchronize(internal.stream()) } {
-                Err(error) if !is_final(&error) => match self.is_idle(&internal) {
+                Err(error) if !is_final(&error) && !is_gone(&error) && silent < most_silent => match self.is_idle(&internal) {
                     Some(true) => break Err(error),
                     Some(false) => silent = 0,
-                    None if silent > TRIES => thread::sleep(Duration::from_millis(1)),
+                    None if silent > TRIES => {
+                        if silent == TRIES + 1 {
+                            event!(warn, "a blocking call waits for an answer of the driver");
+                        }
+                        silent = silent.saturating_add(1);
+                        thread::sleep(Duration::from_millis(1));
+                    }
                     None => silent += 1,
                 },
                 over => break over,
@@ -264,6 +280,11 @@ impl Device {
     fn internal_streams(&self) -> MutexGuard<'_, InternalStreams> {
         self.internal_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if the driver does not know the stream any more: another library has destroyed or reset the context, which ended its operations.
+const fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Driver { code: 46 | 201 | 400, .. })
 }
 
 impl Device {
@@ -494,7 +515,7 @@ impl Device {
     /// use by an operation reports the error.
     fn preload(&self) {
         let mut address = 0;
-        let allocated = self.run_and_wait(|internal| match &self.pool {
+        let allocated = self.run_and_ask(|internal| match &self.pool {
             Some(pool) => pool.allocate(2 * HALF, internal.stream()).map(|memory| address = memory),
             // SAFETY: the call writes one address, to a local variable.
             None => unsafe { self.calls.cuMemAlloc_v2(&raw mut address, 2 * HALF) },
@@ -502,10 +523,10 @@ impl Device {
         if address == 0 {
             return;
         }
-        let _ = allocated.and_then(|()| self.run_and_wait(|internal| self.use_each_once(internal, address)));
+        let _ = allocated.and_then(|()| self.run_and_ask(|internal| self.use_each_once(internal, address)));
         let free = || {
             let mut is_freed = false;
-            let _ = self.run_and_wait(|internal| {
+            let _ = self.run_and_ask(|internal| {
                 let freed = match self.pool {
                     // SAFETY: the memory was allocated from the pool above, is used by no later call, and is not freed yet.
                     Some(_) => unsafe { self.calls.cuMemFreeAsync(address, internal.stream()) },

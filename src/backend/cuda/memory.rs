@@ -143,7 +143,7 @@ impl Inner {
             // SAFETY: the call writes one address, to a local variable.
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
             said.map_err(|error| self.explain(error, home, request))?;
-            if let Err(error) = if is_zeroed { home.run_and_wait(|internal| zero(address, internal.stream())) } else { Ok(()) } {
+            if let Err(error) = if is_zeroed { home.run_and_ask(|internal| zero(address, internal.stream())) } else { Ok(()) } {
                 // SAFETY: the memory was just allocated, and its only use has failed or is complete.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
@@ -160,7 +160,7 @@ impl Inner {
             })
         };
         let outcome = match on {
-            None => home.run_and_wait(|internal| take(internal.stream())).map(|()| None),
+            None => home.run_and_ask(|internal| take(internal.stream())).map(|()| None),
             Some(on) => {
                 let queue = self.stream(on)?;
                 let length = Length::Bytes(if is_zeroed { bytes as u64 } else { 0 });
@@ -216,7 +216,7 @@ impl Inner {
         } else {
             // By the device: there may be kernels of others, during which the host must not access the memory.
             // SAFETY: as above; nothing else uses the memory yet.
-            let zeroed = home.run_and_wait(|internal| unsafe { home.calls.cuMemsetD8Async(address, 0, bytes, internal.stream()) });
+            let zeroed = home.run_and_ask(|internal| unsafe { home.calls.cuMemsetD8Async(address, 0, bytes, internal.stream()) });
             zeroed.inspect_err(|_| {
                 // SAFETY: the memory was just allocated. The call waits for the fill, if that is still queued.
                 let _ = unsafe { home.calls.cuMemFree_v2(address) };
@@ -284,7 +284,7 @@ impl Inner {
     /// Frees on an internal stream, which waits for no other work. Nothing uses the memory any more.
     fn free_to_pool(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
         // SAFETY: the caller has the memory from the pool, frees it once, and no use is incomplete.
-        home.run_and_wait(|internal| unsafe { home.calls.cuMemFreeAsync(address, internal.stream()) })
+        home.run_and_ask(|internal| unsafe { home.calls.cuMemFreeAsync(address, internal.stream()) })
     }
 
     pub(super) fn explain(&self, error: Error, home: &Device, request: &Request) -> Error {

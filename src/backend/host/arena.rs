@@ -201,6 +201,11 @@ impl Arena {
         self.space().pages.remove(page)
     }
 
+    /// Bytes that mapped memory can have: pages give way.
+    pub fn mappable(&self) -> u64 {
+        self.space().free()
+    }
+
     fn held(&self, space: &Space) -> u64 {
         self.capacity - space.free_list.free() + space.mapped + space.pages.count() * self.page
     }

@@ -55,6 +55,12 @@ unsafe impl Backend for HostBackend {
         Ok(self.inner.knows_memory.then_some(info))
     }
 
+    fn mappable(&self, device: u32) -> Option<u64> {
+        self.inner.deferred.catch_up(&self.inner);
+        let arena = self.inner.arena(device).ok()?;
+        self.inner.knows_memory.then(|| arena.mappable())
+    }
+
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let Some(facts) = self.inner.watched(|| Facts::allocation(request, on)) else { return self.give_or_wait(request, on) };
         self.call_for_block(&facts, || self.give_or_wait(request, on), |_| self.shortage(request))

@@ -4,7 +4,7 @@
 //!
 //! | | way | cost; why not earlier |
 //! |---|---|---|
-//! | 0 | for a stream: a pending block that it alone uses, at most 1/8 longer than the request, since a block in use cannot be divided | one lock. Before 1: other requests cannot use it yet |
+//! | 0 | for a stream: one of the last pending blocks, which it alone uses, at most 1/8 longer than the request, since a block in use cannot be divided | one lock. Before 1: other requests cannot use it yet |
 //! | 1 | a free part of the request's [zone](super::extent#two-zones), nearly the smallest that suffices | one lock |
 //! | 2 | the same, after complete pending frees return to the heap | polls of the backend |
 //! | 3 | over an address range, flush all thread caches and central lists; the same | every thread misses afterwards. Before 4: a growth costs more, and would reserve the caches' bytes again |
@@ -14,8 +14,9 @@
 //! | 7 | move all whole free handles of an address range together | driver calls, and holes for later requests |
 //! | 8 | free the slabs that have been empty longest, as many as the limit needs, and all whole free handles if these suffice and only could not move; grow, or any part that fits | upstream frees |
 //! | 9 | free all empty slabs; the same | the upstream memory may have refused although the limit did not |
-//! | 10 | for a stream: a pending block that it alone uses, of any length; wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
-//! | 11 | the out-of-memory callback, then 6, 7, 9 and 10 | the user's code |
+//! | 10 | wait for pending frees, transfers of other threads, and kernels that defer frees, up to the patience | time |
+//! | 11 | the out-of-memory callback, then 6, 7, 9 and 10 | the user's code. Before 12: what that costs lasts as long as the block |
+//! | 12 | for a stream: a pending block that it alone uses, of any length | the rest of the block is no other's |
 //!
 //! A caller that must not wait (a cache of another pool, for example) stops after 9. A request above the limit fails after way 1. Each way may find memory
 //! that another thread made available meanwhile: it ends with a search of the heap, or, if it was refused, the next one does.
@@ -48,6 +49,8 @@ use crate::{Error, Result};
 
 /// The unit of slab sizes, unless slabs are shorter.
 const GRAIN: u64 = 2 << 20;
+/// Pending blocks that a request of a stream considers at first: a program that reuses its blocks at once has freed them lately.
+const LOOKS: usize = 128;
 /// A slab's usual length by default.
 const SLAB: u64 = 32 << 20;
 
@@ -59,7 +62,8 @@ impl<M: Memory> Central<M> {
     /// Returns a part of the class, or a shorter one that suffices, and whether it is a hit: a pending block, or a free part of a size without a
     /// class, whose cache is the heap. If `waits`, may wait for frees and call the out-of-memory callback.
     pub fn find(&self, request: &Request, on: Option<&Stream>, waits: bool) -> Result<(Entry, bool)> {
-        if let Some(entry) = self.take_pending(request, on, request.class_bytes.max(request.bytes.saturating_add(request.bytes / 8))) {
+        if let Some(entry) = self.take_pending(request, on, request.class_bytes.max(request.bytes.saturating_add(request.bytes / 8)), LOOKS)
+        {
             return Ok((entry, !self.options.is_exact));
         }
         if let Some(entry) = self.take(request.class_bytes, request.align, request.zone()) {
@@ -118,9 +122,6 @@ impl<M: Memory> Central<M> {
                 return Ok(entry);
             }
         }
-        if let Some(entry) = self.take_pending(request, on, u64::MAX) {
-            return Ok(entry);
-        }
         if waits {
             let again = || {
                 if let Some(entry) = fits() {
@@ -145,6 +146,9 @@ impl<M: Memory> Central<M> {
                 }
             };
             if let Some(entry) = self.wait_or_call_back(bytes, seen, &again, &look)? {
+                return Ok(entry);
+            }
+            if let Some(entry) = self.take_pending(request, on, u64::MAX, usize::MAX) {
                 return Ok(entry);
             }
         }
@@ -309,10 +313,10 @@ impl<M: Memory> Central<M> {
             let part = if bytes < class_bytes { requested } else { class_bytes };
             let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refusal));
             // A slab that fits the part at any offset needs no alignment, for which a driver may allocate more.
-            let mut slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
+            let (mut slab_align, mut is_again) = (if bytes - part >= align { UNIT } else { align.max(UNIT) }, false);
             loop {
                 let slab = match slab(bytes, slab_align) {
-                    Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
+                    Err(Error::Align { .. }) if slab_align > UNIT && !is_again => slab(bytes + slab_align, UNIT),
                     outcome => outcome,
                 };
                 // The reservation lasts until the slab is in the heap: other threads wait for it meanwhile.
@@ -327,7 +331,7 @@ impl<M: Memory> Central<M> {
                 if slab_align >= align {
                     return Err(Error::Align { asked: align, most });
                 }
-                slab_align = align;
+                (slab_align, is_again) = (align, true);
             }
         }
         if refusal.get().largest < requested || requested.is_multiple_of(UNIT) {

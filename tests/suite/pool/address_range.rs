@@ -269,6 +269,20 @@ fn a_request_that_the_device_cannot_serve_maps_nothing() {
 }
 
 #[test]
+fn pages_of_managed_memory_give_way_to_a_pool() {
+    let backend = backend(64 * MIB);
+    let pages = Buffer::<u8, _>::new(ringmem::memory::Unified::new(&backend, 0), 40 << 20).expect("room");
+    let pages = Stream::new(&backend, 0).expect("a stream").prefetch(pages, Some(0)).expect("queued").wait().expect("on the device");
+    let free = backend.memory_info(0).expect("a device").expect("it is known").free;
+    assert!(free < 60 * MIB, "the pages are on the device");
+    let pool = builder(&backend).build().expect("a pool");
+    let before = calls(&backend, Verb::Allocate);
+    let large = give(&pool, 60 * MIB);
+    assert!(calls(&backend, Verb::Map) > 0 && calls(&backend, Verb::Allocate) == before, "mapped, and no slab");
+    drop((pages, large));
+}
+
+#[test]
 fn a_limit_below_the_pool_s_is_known_before_memory_is_mapped() {
     let backend = backend(64 * MIB);
     let pool = Pool::builder(Limited::new(Device::new(&backend, 0), 8 * MIB)).build().expect("a pool");

@@ -55,7 +55,7 @@ fn a_block_without_a_cache_is_reused_at_once_only_on_its_stream() {
 }
 
 #[test]
-fn a_request_takes_a_longer_block_of_its_stream_rather_than_wait() {
+fn a_request_takes_a_longer_block_of_its_stream_rather_than_fail() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(8 * MIB).patience(std::time::Duration::ZERO).build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();

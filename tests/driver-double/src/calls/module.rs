@@ -243,7 +243,7 @@ calls! {
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
         // Blocks may wait for each other.
         let known = driver.functions.find(function)?;
-        let threads = block_x.saturating_mul(block_y).max(1);
+        let threads = block_x.saturating_mul(block_y).saturating_mul(block_z).max(1);
         if u64::from(grid_x) > MULTIPROCESSORS * u64::from(blocks_each(&known, threads)) {
             return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
