@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 /// Allocates first-fit from one block of another memory; adjacent free blocks coalesce. Clones share the arena.
 ///
-/// The block is freed after the arena and all its parts. A kernel can address a part by its offset. An allocation visits every free part before
-/// the first that fits; a [`Pool`](crate::pool::Pool) does not.
+/// The block is freed after the arena and all its parts. A kernel can address a part by its offset. The time of an
+/// allocation grows with the number of free parts; that of a [`Pool`](crate::pool::Pool) does not.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
