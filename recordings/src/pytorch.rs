@@ -20,8 +20,6 @@ use crate::{Builder, Device, Format, LeftOut, Raw, ReadError, Recording, at, pos
 
 /// No machine has more.
 const DEVICES: usize = 1024;
-/// Annotations that are open at a time; deeper ones are ignored.
-const DEPTH: usize = 100;
 /// Bytes of the file for each event at least: a dictionary that many events share is no recording.
 const EVENT: usize = 12;
 /// Unknown actions that are counted apart.
@@ -184,7 +182,10 @@ struct Annotations {
     all: Vec<(u64, u64, bool, NameId)>,
     device: u64,
     next: usize,
-    open: Vec<NameId>,
+    /// By the order of their beginnings.
+    open: BTreeMap<usize, NameId>,
+    /// The keys in `open` of each name, so that an end finds its beginning without a search.
+    begun: HashMap<NameId, Vec<usize>>,
 }
 
 impl Annotations {
@@ -194,6 +195,7 @@ impl Annotations {
         self.next = self.all.partition_point(|&(of, ..)| of < device);
         self.device = device;
         self.open.clear();
+        self.begun.clear();
     }
 
     /// The last that is open at a time, which is not before those of earlier calls.
@@ -203,16 +205,16 @@ impl Annotations {
             && time.is_some_and(|time| begun <= time)
         {
             self.next += 1;
-            if is_end {
+            let begun = self.begun.entry(name).or_default();
+            if !is_end {
+                begun.push(self.next);
+                self.open.insert(self.next, name);
+            } else if let Some(last) = begun.pop() {
                 // Those of several threads need not nest.
-                if let Some(at) = self.open.iter().rposition(|&open| open == name) {
-                    self.open.remove(at);
-                }
-            } else if self.open.len() < DEPTH {
-                self.open.push(name);
+                self.open.remove(&last);
             }
         }
-        self.open.last().copied().unwrap_or_default()
+        self.open.last_key_value().map(|(_, &name)| name).unwrap_or_default()
     }
 }
 

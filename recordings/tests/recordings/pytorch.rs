@@ -207,6 +207,26 @@ fn a_block_has_the_name_of_its_metadata_its_category_or_its_annotation() {
 }
 
 #[test]
+fn annotations_nest_to_any_depth() {
+    const DEPTH: i128 = 300;
+    let annotation = |time: i128, stage, name| dict([("name", Text(name)), ("stage", Text(stage)), ("time_us", Int(time))]);
+    let name = |at: i128| if at % 2 == 0 { "even" } else { "odd" };
+    // "root", then 300 within each other; they end one by one, before "root" does.
+    let mut annotations = vec![annotation(0, "START", "root")];
+    annotations.extend((1..=DEPTH).map(|at| annotation(10 * at, "START", name(at))));
+    annotations.extend((1..=DEPTH).map(|at| annotation(10 * (2 * DEPTH + 1 - at), "END", name(at))));
+    annotations.push(annotation(10 * (2 * DEPTH + 1), "END", "root"));
+    let at = |time: i128| changed(event("alloc", time * 512 + 512, 512), vec![("time_us", Int(time))]);
+    let trace = (0..2 * DEPTH + 2).map(|step| at(10 * step + 5)).collect();
+    let data = changed(snapshot(vec![], vec![trace]), vec![("external_annotations", List(annotations))]);
+    let recording = read(Pickler::pickle(4, &data));
+    let names: Vec<Option<&str>> = recording.devices[0].events.iter().map(|event| recording.stacks.name(event.name)).collect();
+    let nested = |depth: i128| Some(if depth == 0 { "root" } else { name(depth) });
+    let expected: Vec<Option<&str>> = (0..=DEPTH).chain((0..DEPTH).rev()).map(nested).chain([None]).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn a_call_of_the_backward_pass_is_placed_at_its_step() {
     let frame = |name, file, line| dict([("name", Text(name)), ("filename", Text(file)), ("line", Int(line))]);
     let step = "torch::autograd::generated::MulBackward0::apply(std::vector<at::Tensor>&&)";
