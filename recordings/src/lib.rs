@@ -97,6 +97,8 @@ pub struct Device {
     pub reserved: Option<Reserved>,
     /// The pieces of that memory, in the order in which they came.
     pub segments: Vec<Segment>,
+    /// Index of a refused request and free bytes of the device then, in order of the requests.
+    device_free: Vec<(usize, u64)>,
     /// The recorded identifiers of streams, by the [number](Event::stream) of the stream. Empty for a ringmem file, whose numbers are the recorded ones.
     pub streams: Vec<Stream>,
     /// The trace itself, with its streams.
@@ -140,7 +142,7 @@ pub struct Event {
     pub size: u64,
     /// Bytes; 256 if the file does not tell.
     pub align: u32,
-    /// As in the file.
+    /// As in the file; 0 if the file does not tell.
     pub address: u64,
     /// On the file's clock, which may begin anywhere.
     pub time_ns: Option<NonZeroU64>,
@@ -391,6 +393,31 @@ impl Device {
         Some(self.streams.get(stream as usize).map_or_else(|| stream.to_string().into(), |recorded| (*recorded.name).into()))
     }
 
+    /// The bytes that the allocator had from the driver before the event at an index, if the file tells.
+    #[must_use]
+    pub fn reserved_at(&self, index: usize) -> Option<u64> {
+        self.reserved?;
+        let held = |segment: &&Segment| segment.begin.is_none_or(|begin| begin <= index) && segment.end.is_none_or(|end| end > index);
+        Some(self.segments.iter().filter(held).fold(0, |bytes: u64, segment| bytes.saturating_add(segment.bytes)))
+    }
+
+    /// The free bytes of the device at the refused request with an index, if the file tells.
+    #[must_use]
+    pub fn device_free(&self, index: usize) -> Option<u64> {
+        self.device_free
+            .binary_search_by_key(&index, |&(at, _)| at)
+            .ok()
+            .and_then(|found| self.device_free.get(found))
+            .map(|&(_, bytes)| bytes)
+    }
+
+    /// The memory that the program could have from the driver at the refused request with an index: its [reserved](Self::reserved_at) bytes, and the
+    /// [free](Self::device_free) ones. `None` if the file does not tell.
+    #[must_use]
+    pub fn obtainable(&self, index: usize) -> Option<u64> {
+        Some(self.device_free(index)?.saturating_add(self.reserved_at(index).unwrap_or(0)))
+    }
+
     /// The most bytes that were live or refused at one time, and the number of the event that first reached them, from 1.
     #[must_use]
     pub fn peak(&self) -> (u64, usize) {
@@ -491,7 +518,9 @@ impl Builder {
         Ok(())
     }
 
-    fn refused(&mut self, raw: &Raw) {
+    fn refused(&mut self, raw: &Raw, device_free: Option<u64>) {
+        let at = self.device.events.len();
+        self.device.device_free.extend(device_free.map(|bytes| (at, bytes)));
         let event = self.event(Kind::Refused, 0, raw);
         self.device.events.push(event);
     }
@@ -545,6 +574,9 @@ impl Builder {
         device.events.splice(0..0, first);
         for place in device.segments.iter_mut().flat_map(|segment| segment.begin.iter_mut().chain(&mut segment.end)) {
             *place += device.before;
+        }
+        for (at, _) in &mut device.device_free {
+            *at += device.before;
         }
         device
     }

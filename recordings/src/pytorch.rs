@@ -1,7 +1,8 @@
 //! PyTorch's snapshots: `{"segments": [..], "device_traces": [[..], ..], ..}`, or the list of segments alone.
 //!
 //! 1. An event is a dictionary of `action`, `addr` (or `device_free`, for `oom`), `size`, `stream`, since 2.2 `time_us`, and `frames` unless they were off. A
-//!    block is `alloc`ated, `free_requested` by the program, and `free_completed` when its uses on other streams are: only then can it be given again.
+//!    block is `alloc`ated, `free_requested` by the program, and `free_completed` when its uses on other streams are: only then can it be given again. The
+//!    `device_free` of a refused request are the bytes that the driver had left, after the allocator had freed its free segments.
 //! 2. `segment_alloc`, `segment_map` and their opposites tell the allocator's memory from the driver. Where a recording begins is known from its end: the
 //!    segments of the snapshot, less those that the events added.
 //! 3. A recording that is switched on late, or whose ring of events has overflowed, begins with live blocks: those that it frees without an allocation, and
@@ -321,8 +322,10 @@ impl Reader<'_> {
                 if action == "alloc" { builder.alloc(&raw)? } else { builder.free(&raw)? }
             }
             "oom" => {
-                let raw = self.raw(event, self.keys.device_free)?;
-                builder.refused(&raw);
+                // It has no address.
+                let raw = self.raw(event, None)?;
+                let device_free = self.unsigned(event, self.keys.device_free, "device_free")?;
+                builder.refused(&raw, device_free);
             }
             "segment_alloc" | "segment_map" | "segment_free" | "segment_unmap" => {
                 let range = self.range(event, self.keys.addr, self.size(event)?, builder)?;

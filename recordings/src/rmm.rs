@@ -116,7 +116,7 @@ pub(crate) fn read(text: &str) -> Result<Recording, ReadError> {
             // It has no pointer.
             "allocate failure" => {
                 let raw = raw(0)?;
-                builder.refused(&raw);
+                builder.refused(&raw, None);
             }
             _ => return Err(fault(format!("`Action` is `{action}`, expected `allocate`, `allocate failure` or `free`"))),
         }

@@ -170,6 +170,35 @@ fn segments_last_from_one_event_to_another() {
 }
 
 #[test]
+fn a_refused_request_has_the_memory_that_the_program_could_have() {
+    let trace = vec![
+        // Of a block from before, so that events have other numbers in the file.
+        event("free_completed", 500 * MIB, 20),
+        event("segment_alloc", 100 * MIB, 20 * MIB),
+        event("alloc", 100 * MIB, 3 * MIB),
+        event("segment_alloc", 200 * MIB, 64 * MIB),
+        event("segment_free", 200 * MIB, 64 * MIB),
+        event("oom", 113 * MIB, 114 * MIB),
+        event("segment_free", 300 * MIB, 2 * MIB),
+        event("oom", 7, 1),
+        event("segment_map", 400 * MIB, 2 * MIB),
+        dict([("action", Text("oom")), ("size", Int(5)), ("stream", Int(0))]),
+    ];
+    let segments = [(100, 20), (400, 2)].map(|(address, bytes)| segment(0, address * MIB, bytes * MIB, vec![]));
+    let recording = read(Pickler::pickle(4, &snapshot(segments.into(), vec![trace])));
+    let device = &recording.devices[0];
+    assert_eq!(events(device)[3..], [(Refused, 0, 114 << 20), (Refused, 0, 1), (Refused, 0, 5)]);
+    assert_eq!(device.events[3].address, 0, "the free bytes are no address");
+    let of = |index| (device.reserved_at(index), device.device_free(index), device.obtainable(index));
+    assert_eq!(of(3), (Some(22 << 20), Some(113 << 20), Some(135 << 20)));
+    assert_eq!(of(4), (Some(20 << 20), Some(7), Some((20 << 20) + 7)));
+    assert_eq!((of(5), device.obtainable(2)), ((Some(22 << 20), None, None), None));
+    // Without segments the allocator had none.
+    let recording = read(Pickler::pickle(4, &snapshot(vec![], vec![vec![event("oom", 9, 10)]])));
+    assert_eq!((recording.devices[0].reserved_at(0), recording.devices[0].obtainable(0)), (None, Some(9)));
+}
+
+#[test]
 fn a_block_has_the_name_of_its_metadata_its_category_or_its_annotation() {
     let at = |time: i128, more: Vec<(&'static str, Data)>| {
         let all = [vec![("time_us", Int(time))], more].concat();
