@@ -78,7 +78,7 @@ impl Command {
             Self::Layout(arguments) => layout::run(&arguments, image, out, err),
             Self::Doctor(arguments) => doctor::run(&arguments, out),
             Self::Replay(arguments) => replay::run(&arguments, out),
-            Self::View(arguments) => view::run(&arguments, out),
+            Self::View(arguments) => view::run(&arguments, terminal.is_some(), out),
             Self::New(arguments) => new::run(&arguments, out),
             Self::Top(arguments) => top::run(&arguments, terminal, out),
             Self::Completions(shell) => manual::complete(&shell, out),

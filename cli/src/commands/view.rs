@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct Arguments {
     /// Recorded allocations: a snapshot of PyTorch, a log of RMM, or a snapshot, trace or table of ringmem
     file: PathBuf,
-    /// Write to this file instead of standard output
+    /// Write to this file; without it, to standard output, which must be no terminal
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Output format
@@ -54,11 +54,25 @@ enum Format {
     Perfetto,
 }
 
+impl Format {
+    const fn example(self) -> &'static str {
+        match self {
+            Self::Html => "memory.html",
+            Self::Pytorch => "memory.pickle",
+            Self::Perfetto => "events.json",
+        }
+    }
+}
+
 /// Most events, and parts of one kind. Each event takes some hundred bytes here and in a browser.
 const EVENTS: usize = 1 << 22;
 const PARTS: usize = 1000;
 
-pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, is_terminal: bool, out: &mut dyn Write) -> Outcome {
+    if is_terminal && arguments.output.is_none() {
+        let file = arguments.format.example();
+        return Err(Failure::Usage(format!("the output is a file, not text for a terminal: use --output {file}, or redirect")));
+    }
     let mut source = opened(&arguments.file)?;
     if let Some(path) = &arguments.output
         && source.is_at(path).map_err(Failure::fact)?

@@ -65,6 +65,35 @@ print(json.dumps([pickle.loads(text), sorted({operation.name for operation, _, _
 }
 
 #[test]
+fn a_page_is_not_written_to_a_terminal() {
+    let file = file(TRACE.as_bytes());
+    for (options, name) in
+        [(&[][..], "memory.html"), (&["--format", "pytorch"], "memory.pickle"), (&["--format", "perfetto"], "events.json")]
+    {
+        let arguments = ["ringmem", "view", text(file.path())].into_iter().chain(options.iter().copied()).map(Into::into);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let terminal = ringmem_cli::Terminal { columns: 80, has_colours: false };
+        let code = ringmem_cli::run(arguments, &IMAGE, Some(terminal), &mut out, &mut err);
+        let err = String::from_utf8(err).expect("text");
+        assert_eq!((code, out.len()), (2, 0), "{err}");
+        assert!(err.ends_with(&format!(": use --output {name}, or redirect\n")), "{err}");
+        let redirected = execute(["view", text(file.path()), "--format", "perfetto"]);
+        assert!(redirected.code == 0 && redirected.out.starts_with('{'), "{redirected:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_page_fits_no_terminal_but_its_file_is_written() {
+    let file = file(TRACE.as_bytes());
+    let page = tempfile::NamedTempFile::new().expect("a file");
+    let lines = crate::pty::Pty::start(60, ["view", text(file.path()), "--output", text(page.path())]).lines();
+    assert!(lines.iter().any(|line| line.contains("6 events")), "{lines:?}");
+    let mut pty = crate::pty::Pty::start(60, ["view", text(file.path())]);
+    assert_eq!(pty.wait().code(), Some(2));
+}
+
+#[test]
 fn a_snapshot_of_a_replay_becomes_one_html_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
