@@ -1,10 +1,12 @@
 //! `ringmem replay`: replays recorded allocations on this pool and on models of other allocators.
 //!
-//! 1. The requests run once on the pool with the user's options, for the time and the figures, which are read at the peak and at the end. They run again, on a
-//!    new backend, if refused requests moved the peak, or if a file of the run is wanted, whose samples take time.
-//! 2. Nothing is queued on the streams, so no use is ever pending.
-//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
-//! 4. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
+//! 1. The requests run once on the pool with the user's options, for the time and the figures, which are read at the end. To read them earlier would change
+//!    later ones, because it coalesces free blocks. So the figures at the peak are of a second run, on a new backend, which ends there. Both runs are equal up
+//!    to the peak. All figures of the report are of these two.
+//! 2. A file of the run is of a run of its own. The samples of a snapshot may change its later figures and refusals; a table of calls alone needs no samples.
+//! 3. Nothing is queued on the streams, so no use is ever pending.
+//! 4. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
+//! 5. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
 
 mod policies;
 mod report;
@@ -188,31 +190,53 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
     bar.say("timed pass");
     let rig = Rig::new(arguments, &trace, arguments.slab, arguments.limit)?;
-    let (tally, mut seen, elapsed) = timed(&rig, &trace, expected.peak_after, &bar)?;
-    if tally.peak_after != expected.peak_after || arguments.snapshot.is_some() || arguments.csv.is_some() {
-        drop(rig);
-        bar.say("counted pass");
-        seen = observe(arguments, recording, device, &trace, tally.peak_after, &bar)?;
-    } else if let [_] = recording.devices[..] {
+    let (tally, figures, elapsed) = timed(&rig, &trace, &bar)?;
+    let end = |rig: Rig| match recording.devices[..] {
         // The program ends soon: to free each mapped block first would take it half as long as the replay. Of many devices, the addresses would not suffice.
-        core::mem::forget(rig);
+        [_] => core::mem::forget(rig),
+        _ => drop(rig),
+    };
+    end(rig);
+    let peak = if tally.peak_after == tally.events {
+        figures.end
+    } else {
+        bar.say("pass to the peak");
+        let rig = Rig::new(arguments, &trace, arguments.slab, arguments.limit)?;
+        let peak = at_the_peak(&rig, &trace, tally.peak_after, &bar)?;
+        end(rig);
+        peak
+    };
+    let mut observed = Observed::default();
+    if arguments.snapshot.is_some() || arguments.csv.is_some() {
+        bar.say("observed pass");
+        observed = observe(arguments, recording, device, &trace, tally.peak_after, &bar)?;
     }
     bar.say("other policies");
     let live = device.peak().0;
-    let mut policies = policies::all(arguments, device, &trace, &tally, &seen.end, &bar)?;
+    let mut policies = policies::all(arguments, device, &trace, &tally, &figures.end, &bar)?;
     if arguments.least {
         bar.say("least limits");
         policies::find_least(arguments, device, &trace, live, &mut policies, &bar)?;
     }
     drop(bar);
     if let Some(path) = &arguments.snapshot {
-        output::replace(path, seen.snapshot.to_json().as_bytes())?;
+        output::replace(path, observed.snapshot.to_json().as_bytes())?;
     }
     if let Some(path) = &arguments.csv {
-        output::replace(path, snapshot::csv(&seen.calls).to_string().as_bytes())?;
+        output::replace(path, snapshot::csv(&observed.calls).to_string().as_bytes())?;
     }
-    let report =
-        report::Report { arguments, recording, device, trace: &trace, live, tally: &tally, seen: &seen, policies: &policies, elapsed };
+    let report = report::Report {
+        arguments,
+        recording,
+        device,
+        trace: &trace,
+        live,
+        tally: &tally,
+        peak: &peak,
+        figures: &figures,
+        policies: &policies,
+        elapsed,
+    };
     report.print(out)?;
     Ok(())
 }
@@ -323,40 +347,27 @@ impl Tally {
     }
 }
 
+/// The figures of a run at its end.
 #[derive(Default)]
-struct Seen {
-    peak: Statistics,
+struct Figures {
     end: Statistics,
     driver_allocations: u64,
-    /// Empty unless requested, like the calls.
-    snapshot: Snapshot,
-    calls: Vec<Call>,
-}
-
-impl Seen {
-    fn read(&mut self, rig: &Rig, events: u64, peak_after: u64, last: u64) {
-        if events == peak_after {
-            self.peak = rig.pool.statistics();
-        }
-        if events == last {
-            self.end = rig.pool.statistics();
-            self.driver_allocations = rig.backend.counters().device_allocations.count;
-        }
-    }
 }
 
 /// Returns the counts, the figures, and the time without that of counting, of reading these and of the bar.
-fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Tally, Seen, Duration), Failure> {
+fn timed(rig: &Rig, trace: &Trace, bar: &Bar) -> Result<(Tally, Figures, Duration), Failure> {
     let last = trace.events().len() as u64;
-    let (mut outcomes, mut seen, mut reading) = (Vec::with_capacity(trace.events().len()), Seen::default(), Duration::ZERO);
+    let (mut outcomes, mut figures, mut reading) = (Vec::with_capacity(trace.events().len()), Figures::default(), Duration::ZERO);
     let begun = Instant::now();
     trace.replay_with(&rig.pool, &rig.streams, |outcome| {
         outcomes.push(outcome);
         let events = outcomes.len() as u64;
-        if events == peak_after || events == last || events.is_multiple_of(EVENTS_A_STEP) {
+        if events == last || events.is_multiple_of(EVENTS_A_STEP) {
             let begun = Instant::now();
             bar.set(events);
-            seen.read(rig, events, peak_after, last);
+            if events == last {
+                figures = Figures { end: rig.pool.statistics(), driver_allocations: rig.backend.counters().device_allocations.count };
+            }
             reading += begun.elapsed();
         }
     })?;
@@ -365,7 +376,33 @@ fn timed(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<(Tally,
     for (event, outcome) in trace.events().iter().zip(outcomes) {
         tally.count(event, outcome);
     }
-    Ok((tally, seen, elapsed))
+    Ok((tally, figures, elapsed))
+}
+
+/// Returns the figures after a number of events.
+fn at_the_peak(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Statistics, Failure> {
+    let (mut events, mut peak) = (0, Statistics::default());
+    let before = trace.events().get(..peak_after as usize).unwrap_or_default();
+    // The beginning of a valid trace is valid.
+    let before = Trace::new(before.to_vec()).unwrap_or_default();
+    before.replay_with(&rig.pool, &rig.streams, |_| {
+        events += 1;
+        if events == peak_after {
+            peak = rig.pool.statistics();
+        }
+        if events.is_multiple_of(EVENTS_A_STEP) {
+            bar.set(events);
+        }
+    })?;
+    Ok(peak)
+}
+
+/// The files of a run.
+#[derive(Default)]
+struct Observed {
+    /// Empty unless requested.
+    snapshot: Snapshot,
+    calls: Vec<Call>,
 }
 
 fn observe(
@@ -375,39 +412,33 @@ fn observe(
     trace: &Trace,
     peak_after: u64,
     bar: &Bar,
-) -> Result<Seen, Failure> {
+) -> Result<Observed, Failure> {
     let rig = Rig::new(arguments, trace, arguments.slab, arguments.limit)?;
-    let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
-    let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
+    let (mut observed, mut events, last) = (Observed::default(), 0, trace.events().len() as u64);
+    let log = Logged::new(rig.pool.clone());
     let stride = last.div_ceil(SAMPLES).max(1);
     // The index of each call's event: an event may be no call, or two.
     let mut of_calls = Vec::new();
-    let after = |_| {
-        if let Some(log) = &log {
-            of_calls.resize(log.count(), events as usize);
-        }
+    trace.replay_with(&log, &rig.streams, |_| {
+        of_calls.resize(log.count(), events as usize);
         events += 1;
         bar.set(events);
-        seen.read(&rig, events, peak_after, last);
-        let Some(log) = &log else { return };
-        if events % stride == 0 {
-            seen.snapshot.sample("replay", &rig.pool.statistics());
-        }
-        if events == peak_after {
-            seen.snapshot.slabs("replay at the peak", &seen.peak, &rig.pool.snapshot());
+        if arguments.snapshot.is_some() {
+            if events % stride == 0 {
+                observed.snapshot.sample("replay", &rig.pool.statistics());
+            }
+            if events == peak_after {
+                observed.snapshot.slabs("replay at the peak", &rig.pool.statistics(), &rig.pool.snapshot());
+            }
         }
         if events == last {
             let mut calls = log.calls();
             describe(&mut calls, &of_calls, recording, device);
-            seen.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
-            seen.calls = calls;
+            observed.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
+            observed.calls = calls;
         }
-    };
-    match &log {
-        Some(log) => trace.replay_with(log, &rig.streams, after)?,
-        None => trace.replay_with(&rig.pool, &rig.streams, after)?,
-    }
-    Ok(seen)
+    })?;
+    Ok(observed)
 }
 
 /// Gives each call the name, and of another library's recording the stream, of the event at its index in `of_calls`. The replay's own line is no line of the

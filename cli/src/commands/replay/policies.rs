@@ -11,6 +11,9 @@ use super::{Arguments, Rig, Tally, timed};
 use crate::Failure;
 use crate::progress::Bar;
 
+/// The length of slabs if none is chosen.
+pub(super) const SLAB: u64 = 32 << 20;
+
 /// A row of the table.
 pub(super) struct Policy {
     pub(super) rule: Rule,
@@ -56,22 +59,21 @@ impl Rule {
         let of_model = limit.unwrap_or(u64::MAX);
         let slab = match self {
             Self::Pool => arguments.slab,
-            Self::Slabs => Some(32 << 20),
+            Self::Slabs => Some(SLAB),
             Self::PyTorch => return Ok(self.modelled(device, &mut PyTorch::new(of_model))),
             Self::Expandable => return Ok(self.modelled(device, &mut Expandable::new(of_model))),
             Self::Direct => return Ok(self.modelled(device, &mut Direct::new(of_model))),
         };
         let rig = Rig::new(arguments, trace, slab, limit)?;
-        // The figures at the peak are not wanted.
-        let (tally, seen, _) = timed(&rig, trace, 0, bar)?;
-        Ok(self.ours(&tally, &seen.end))
+        let (tally, figures, _) = timed(&rig, trace, bar)?;
+        Ok(self.ours(&tally, &figures.end))
     }
 
-    fn ours(self, tally: &Tally, seen: &Statistics) -> Policy {
+    fn ours(self, tally: &Tally, end: &Statistics) -> Policy {
         Policy {
             rule: self,
-            reserved: seen.reserved_peak,
-            calls: seen.memory_allocations + seen.memory_moves + seen.memory_frees,
+            reserved: end.reserved_peak,
+            calls: end.memory_allocations + end.memory_moves + end.memory_frees,
             refused: tally.refused,
             first_refusal: tally.first_refusal.as_ref().map(|(event, _)| *event as usize - 1),
             least: None,
@@ -103,19 +105,19 @@ impl Rule {
     }
 }
 
-/// `seen` and `tally` are of the replay with the user's options.
+/// `tally` and `end` are of the replay with the user's options.
 pub(super) fn all(
     arguments: &Arguments,
     device: &Device,
     trace: &Trace,
     tally: &Tally,
-    seen: &Statistics,
+    end: &Statistics,
     bar: &Bar,
 ) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
     let mut others = vec![Rule::PyTorch, Rule::Expandable, Rule::Direct];
     if !arguments.no_pool {
-        policies.push(Rule::Pool.ours(tally, seen));
+        policies.push(Rule::Pool.ours(tally, end));
         if arguments.slab.is_none() {
             others.insert(0, Rule::Slabs);
         }

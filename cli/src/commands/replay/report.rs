@@ -3,12 +3,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ringmem::memory::Trace;
+use ringmem::pool::Statistics;
 use ringmem_recordings::{Device, Event, Format, Kind, NO_STREAM, Recording};
 use serde_json::{Value, json};
 
 use super::super::recorded::left_out;
-use super::policies::{Policy, Rule, step};
-use super::{Arguments, Seen, Tally, device_bytes};
+use super::policies::{Policy, Rule, SLAB, step};
+use super::{Arguments, Figures, Tally, device_bytes};
 use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
 pub(super) struct Report<'a> {
@@ -19,7 +20,10 @@ pub(super) struct Report<'a> {
     /// The most bytes live or refused at one time, as recorded.
     pub(super) live: u64,
     pub(super) tally: &'a Tally,
-    pub(super) seen: &'a Seen,
+    /// At the peak.
+    pub(super) peak: &'a Statistics,
+    /// At the end.
+    pub(super) figures: &'a Figures,
     pub(super) policies: &'a [Policy],
     pub(super) elapsed: Duration,
 }
@@ -30,7 +34,8 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let Self { arguments, tally, seen, .. } = self;
+        let Self { arguments, tally, peak, figures, .. } = self;
+        let end = &figures.end;
         let refusal = tally.first_refusal.as_ref().map(|(event, why)| json!({ "event": event, "why": why }));
         let pool = (!arguments.no_pool).then(|| {
             json!({
@@ -46,18 +51,18 @@ impl Report<'_> {
             "frees": tally.freed,
             "failed_frees": tally.failed,
             "frees_of_nothing": tally.not_live,
-            "hits": seen.end.hits,
-            "misses": seen.end.misses,
-            "hit_rate": arguments.has_cache().then(|| seen.end.hit_rate()),
-            "driver_allocations": seen.driver_allocations,
-            "driver_moves": seen.end.memory_moves,
-            "driver_frees": seen.end.memory_frees,
+            "hits": end.hits,
+            "misses": end.misses,
+            "hit_rate": arguments.has_cache().then(|| end.hit_rate()),
+            "driver_allocations": figures.driver_allocations,
+            "driver_moves": end.memory_moves,
+            "driver_frees": end.memory_frees,
             "requested_peak": tally.peak,
-            "held_at_peak": seen.peak.held_bytes,
-            "reserved_peak": seen.end.reserved_peak,
+            "held_at_peak": peak.held_bytes,
+            "reserved_peak": end.reserved_peak,
             "live_at_end": tally.live,
-            "fragmentation": { "peak": seen.peak.fragmentation(), "end": seen.end.fragmentation() },
-            "waste": { "peak": seen.peak.internal_waste(), "end": seen.end.internal_waste() },
+            "fragmentation": { "peak": peak.fragmentation(), "end": end.fragmentation() },
+            "waste": { "peak": peak.internal_waste(), "end": end.internal_waste() },
             "elapsed_ns": nanoseconds(self.elapsed),
             "pool": pool,
             "limit": arguments.limit,
@@ -233,7 +238,8 @@ impl Report<'_> {
     }
 
     fn details(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { arguments, tally, seen, .. } = self;
+        let Self { arguments, tally, peak, figures, .. } = self;
+        let end = &figures.end;
         let limit = match arguments.limit {
             Some(limit) => format!("limit {}", size::show(limit)),
             None if tally.refused > 0 => format!("no limit on a device of {}", size::show(device_bytes(self.arguments, self.trace, None))),
@@ -246,7 +252,7 @@ impl Report<'_> {
                 "  pool           {}, {} classes per power of two{}, {limit}",
                 match arguments.slab {
                     None if cfg!(target_os = "linux") => "one address range".to_owned(),
-                    slab => format!("slabs of {}", size::show(slab.unwrap_or(32 << 20))),
+                    slab => format!("slabs of {}", size::show(slab.unwrap_or(SLAB))),
                 },
                 arguments.sub_steps,
                 if arguments.exact { ", exact blocks" } else { "" },
@@ -260,20 +266,19 @@ impl Report<'_> {
             writeln!(out, "  bad frees      {} of unknown blocks, {} failed", tally.not_live, tally.failed)?;
         }
         match (arguments.no_pool, arguments.has_cache()) {
-            (_, true) => writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?,
+            (_, true) => writeln!(out, "  hits           {} of {}, {}", end.hits, end.acquires(), percent(end.hit_rate()))?,
             (true, false) => writeln!(out, "  hits           none: without a pool, each request is a driver allocation")?,
             (false, false) => writeln!(out, "  hits           none: blocks of exact size are not cached, the heap serves each request")?,
         }
-        let (moves, frees) = (counted(seen.end.memory_moves, "move"), counted(seen.end.memory_frees, "free"));
-        writeln!(out, "  driver         {}, {moves}, {frees}", counted(seen.driver_allocations, "allocation"))?;
+        let (moves, frees) = (counted(end.memory_moves, "move"), counted(end.memory_frees, "free"));
+        writeln!(out, "  driver         {}, {moves}, {frees}", counted(figures.driver_allocations, "allocation"))?;
         writeln!(
             out,
             "  peak           {} requested, {} in blocks, {} reserved at most",
             size::show(tally.peak),
-            size::show(seen.peak.held_bytes),
-            size::show(seen.end.reserved_peak)
+            size::show(peak.held_bytes),
+            size::show(end.reserved_peak)
         )?;
-        let [peak, end] = [&seen.peak, &seen.end];
         writeln!(
             out,
             "  fragmentation  {} at the peak, {} at the end, of the free bytes",
