@@ -6,7 +6,8 @@
 //! 2. A file of the run is of a run of its own. The samples of a snapshot may change its later figures and refusals; a table of calls alone needs no samples.
 //! 3. Nothing is queued on the streams, so no use is ever pending.
 //! 4. A snapshot has the pool at the peak and at the end, samples between events, and each event. Times are the replay's.
-//! 5. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
+//! 5. A request that is refused is counted and its free is skipped. The replay still succeeds. Requests that no memory serves, whatever its limit, are counted
+//!    apart.
 
 mod policies;
 mod report;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringmem::Error;
 use ringmem::backend::Backend as _;
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
@@ -302,6 +304,9 @@ struct Tally {
     failed: u64,
     /// The first refused request: event number and error.
     first_refusal: Option<(u64, String)>,
+    /// Requests that no limit lets succeed, such as those of an invalid alignment, and the first.
+    impossible: u64,
+    first_impossible: Option<(u64, String)>,
     events: u64,
     live: u64,
     peak: u64,
@@ -326,8 +331,12 @@ impl Tally {
                 }
             }
             Outcome::Refused(error) => {
-                self.refused += 1;
-                self.first_refusal.get_or_insert_with(|| (self.events, chain(&error)));
+                let (count, first) = match error {
+                    Error::OutOfMemory { .. } | Error::Limit { .. } => (&mut self.refused, &mut self.first_refusal),
+                    _ => (&mut self.impossible, &mut self.first_impossible),
+                };
+                *count += 1;
+                first.get_or_insert_with(|| (self.events, chain(&error)));
                 if let Event::Alloc { block, .. } = *event {
                     self.missing.insert(block);
                 }

@@ -157,7 +157,10 @@ fn impossible_sizes_are_errors_and_refused_ones_are_counted() {
     }
     let refused = "alloc 0 4096 256\nrefused 18446744073709551615 256\nalloc 1 1 256\n";
     let object = replay(refused, &[]);
-    assert_eq!((number(&object, "refused"), number(&object, "allocations"), number(&object, "requested_peak")), (1, 2, 4097));
+    let figures = |object: &Value| ["refused", "impossible", "allocations", "requested_peak"].map(|name| number(object, name));
+    assert_eq!(figures(&object), [0, 1, 2, 4097]);
+    let refused = "alloc 0 4096 256\nrefused 1125899906842624 256\nalloc 1 1 256\n";
+    assert_eq!(figures(&replay(refused, &[])), [1, 0, 2, 4097]);
     let ran = call(&IMAGE, ["replay", text(file(refused.as_bytes()).path())]);
     assert!(ran.out.contains(", no limit on a device of 1 TiB\n"), "{ran:?}");
     assert_eq!(number(&replay("alloc 0 1099511627776 256\nalloc 1 1 256\n", &["--limit", "1GiB"]), "refused"), 1);
@@ -479,6 +482,52 @@ fn files_of_a_replay_do_not_change_its_figures() {
     let slabs = figures(&["--exact", "--slab", "32MiB"]);
     let rows = [policy(&alone, "ringmem's pool, slabs"), policy(&slabs, "ringmem's pool")];
     assert_eq!(rows[0]["driver_calls"], rows[1]["driver_calls"]);
+}
+
+#[test]
+fn requests_that_no_limit_lets_succeed_are_counted_apart() {
+    for (request, why) in [
+        ("4096 4194304", "invalid alignment: 4194304 is not a power of two up to 2097152"),
+        ("4096 3", "invalid alignment: 3 is not a power of two up to 2097152"),
+    ] {
+        let trace = format!("alloc 0 4096 256\nalloc 1 {request}\nfree 1\nrefused {request}\nalloc 2 8192 256\n");
+        for options in [&[][..], &["--limit", "1GiB"], &["--limit", "8KiB"], &["--no-pool"], &["--least"]] {
+            let object = replay(&trace, options);
+            let refused = u64::from(options.contains(&"8KiB"));
+            let figures = ["allocations", "refused", "impossible", "frees_of_nothing"].map(|name| number(&object, name));
+            assert_eq!(figures, [2 - refused, refused, 2, 0], "{object}");
+            assert_eq!(object["first_impossible"], json!({ "event": 2, "why": why }));
+            assert_eq!(object["first_refusal"].is_null(), refused == 0);
+            if !options.contains(&"--no-pool") {
+                let ours = policy(&object, "ringmem's pool");
+                assert_eq!((number(ours, "refused"), number(ours, "impossible")), (refused, 2));
+                assert_eq!(ours["first_impossible"], json!({ "event": 2, "why": why }));
+                assert!(ours["least_limit"].is_null(), "{object}");
+            }
+        }
+        let file = file(trace.as_bytes());
+        let ran = call(&IMAGE, ["replay", text(file.path()), "--limit", "1GiB"]);
+        let row = ran.out.lines().find(|line| line.starts_with("  ringmem's pool  ")).expect("a row");
+        assert!(row.ends_with(&format!("  not possible: {why}; event 2 and 1 more")), "{row}");
+        for fact in ["2 given, 0 refused, 2 not possible; 0 freed\n", &format!("  not possible   event 2: {why}\n")] {
+            assert!(ran.out.contains(fact), "`{fact}` is not in\n{}", ran.out);
+        }
+        assert!(!ran.out.contains("first refusal"), "{ran:?}");
+        let ran = call(&IMAGE, ["replay", text(file.path()), "--limit", "8KiB"]);
+        let row = ran.out.lines().find(|line| line.starts_with("  ringmem's pool  ")).expect("a row");
+        assert!(row.ends_with("  no: event 5 refused, 8 KiB"), "{row}");
+    }
+}
+
+#[test]
+fn no_ratio_is_of_no_live_bytes() {
+    for trace in ["free 7\n", "refused 0 256\n"] {
+        let object = replay(trace, &[]);
+        assert!(object["policies"].as_array().expect("policies").iter().all(|row| row["of_peak"].is_null()), "{object}");
+        let ran = call(&IMAGE, ["replay", text(file(trace.as_bytes()).path())]);
+        let row: Vec<&str> = ran.out.lines().find(|line| line.starts_with("  no pool ")).expect("a row").split_whitespace().collect();
+        assert!(matches!(row[..], ["no", "pool", "0", "bytes", _]), "{row:?}");
+    }
 }
 
 #[test]

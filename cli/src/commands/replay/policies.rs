@@ -24,8 +24,17 @@ pub(super) struct Policy {
     pub(super) refused: u64,
     /// The index of the event.
     pub(super) first_refusal: Option<usize>,
+    /// Requests that no limit lets succeed, and the first: the index of its event, and the error. The models have none.
+    pub(super) impossible: u64,
+    pub(super) first_impossible: Option<(usize, String)>,
     /// The [limit](find_least) with which nothing is refused, if that was asked for.
     pub(super) least: Option<u64>,
+}
+
+impl Policy {
+    pub(super) const fn refuses_nothing(&self) -> bool {
+        self.refused == 0 && self.impossible == 0
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -70,12 +79,15 @@ impl Rule {
     }
 
     fn ours(self, tally: &Tally, end: &Statistics) -> Policy {
+        let index = |event: u64| event as usize - 1;
         Policy {
             rule: self,
             reserved: end.reserved_peak,
             calls: end.memory_allocations + end.memory_moves + end.memory_frees,
             refused: tally.refused,
-            first_refusal: tally.first_refusal.as_ref().map(|(event, _)| *event as usize - 1),
+            first_refusal: tally.first_refusal.as_ref().map(|&(event, _)| index(event)),
+            impossible: tally.impossible,
+            first_impossible: tally.first_impossible.as_ref().map(|(event, why)| (index(*event), why.clone())),
             least: None,
         }
     }
@@ -101,7 +113,16 @@ impl Rule {
             }
         }
         let driver = model.driver();
-        Policy { rule: self, reserved: driver.peak, calls: driver.calls, refused, first_refusal, least: None }
+        Policy {
+            rule: self,
+            reserved: driver.peak,
+            calls: driver.calls,
+            refused,
+            first_refusal,
+            impossible: 0,
+            first_impossible: None,
+            least: None,
+        }
     }
 }
 
@@ -152,9 +173,9 @@ pub(super) fn find_least(
     bar: &Bar,
 ) -> Result<(), Failure> {
     let step = step(device, live);
-    // The others refused requests of more bytes than any device has.
-    for policy in policies.iter_mut().filter(|policy| policy.refused == 0) {
-        let suffices = |limit| policy.rule.run(arguments, device, trace, Some(limit), bar).map(|run| run.refused == 0);
+    // The others refused requests of more bytes than any device has, or such as no limit lets succeed.
+    for policy in policies.iter_mut().filter(|policy| policy.refuses_nothing()) {
+        let suffices = |limit| policy.rule.run(arguments, device, trace, Some(limit), bar).map(|run| run.refuses_nothing());
         let (mut too_little, mut enough) = (live.saturating_sub(1), policy.reserved.max(live));
         // The pool maps larger pieces on a larger device, so with this limit it may need more.
         while enough > 0 && !suffices(enough)? {

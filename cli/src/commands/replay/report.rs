@@ -36,7 +36,7 @@ impl Report<'_> {
     fn json(&self) -> Value {
         let Self { arguments, tally, peak, figures, .. } = self;
         let end = &figures.end;
-        let refusal = tally.first_refusal.as_ref().map(|(event, why)| json!({ "event": event, "why": why }));
+        let first = |refusal: &Option<(u64, String)>| refusal.as_ref().map(|(event, why)| json!({ "event": event, "why": why }));
         let pool = (!arguments.no_pool).then(|| {
             json!({
                 "slab": arguments.slab, "sub_steps": arguments.sub_steps, "exact": arguments.exact,
@@ -47,7 +47,9 @@ impl Report<'_> {
             "streams": self.streams(),
             "allocations": tally.given,
             "refused": tally.refused,
-            "first_refusal": refusal,
+            "first_refusal": first(&tally.first_refusal),
+            "impossible": tally.impossible,
+            "first_impossible": first(&tally.first_impossible),
             "frees": tally.freed,
             "failed_frees": tally.failed,
             "frees_of_nothing": tally.not_live,
@@ -106,6 +108,8 @@ impl Report<'_> {
             "refused": policy.refused,
             "least_limit": policy.least,
             "first_refusal": first.map(|(number, event)| self.request(number, event)),
+            "impossible": policy.impossible,
+            "first_impossible": policy.first_impossible.as_ref().map(|(index, why)| json!({ "event": index + 1, "why": why })),
         })
     }
 
@@ -209,8 +213,9 @@ impl Report<'_> {
         for policy in self.policies {
             let name = policy.rule.name();
             let name = if policy.rule.is_model() && policy.rule != Rule::Direct { format!("{name} (model)") } else { name.to_owned() };
-            // What refuses some of the requests may have less than they need.
-            let ratio = if policy.refused == 0 { format!("{:.4}", ratio(policy.reserved, self.live)) } else { String::new() };
+            // A policy that refuses some of the requests may have less than they need.
+            let ratio = ratio(policy.reserved, self.live).filter(|_| policy.refuses_nothing());
+            let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.4}"));
             write!(out, "  {name:<38} {:>12} {ratio:>9} {:>13}", size::show(policy.reserved), policy.calls)?;
             if let Some(least) = policy.least {
                 write!(out, "  {:>12}", size::show(least))?;
@@ -221,6 +226,11 @@ impl Report<'_> {
                 self.device.events.get(index).map_or(Ok(()), |event| self.write_place(event, out))?;
                 if policy.refused > 1 {
                     write!(out, "; {} more", policy.refused - 1)?;
+                }
+            } else if let Some((index, why)) = &policy.first_impossible {
+                write!(out, "  not possible: {why}; event {}", index + 1)?;
+                if policy.impossible > 1 {
+                    write!(out, " and {} more", policy.impossible - 1)?;
                 }
             } else if limit.is_some() {
                 write!(out, "  yes")?;
@@ -258,9 +268,16 @@ impl Report<'_> {
                 if arguments.exact { ", exact blocks" } else { "" },
             )?,
         }
-        writeln!(out, "  allocations    {} given, {} refused; {} freed", tally.given, tally.refused, tally.freed)?;
+        write!(out, "  allocations    {} given, {} refused", tally.given, tally.refused)?;
+        if tally.impossible > 0 {
+            write!(out, ", {} not possible", tally.impossible)?;
+        }
+        writeln!(out, "; {} freed", tally.freed)?;
         if let Some((event, why)) = &tally.first_refusal {
             writeln!(out, "  first refusal  event {event}: {why}")?;
+        }
+        if let Some((event, why)) = &tally.first_impossible {
+            writeln!(out, "  not possible   event {event}: {why}")?;
         }
         if tally.not_live + tally.failed > 0 {
             writeln!(out, "  bad frees      {} of unknown blocks, {} failed", tally.not_live, tally.failed)?;
@@ -301,6 +318,7 @@ fn percent(part: f64) -> impl Display {
     std::fmt::from_fn(move |f| write!(f, "{:.1} %", part * 100.0))
 }
 
-fn ratio(reserved: u64, live: u64) -> f64 {
-    if live == 0 { 1.0 } else { reserved as f64 / live as f64 }
+/// `None` without live bytes.
+fn ratio(reserved: u64, live: u64) -> Option<f64> {
+    (live > 0).then(|| reserved as f64 / live as f64)
 }
