@@ -9,6 +9,7 @@
 //! 5. A request that is refused is counted and its free is skipped. The replay still succeeds. Requests that no memory serves, whatever its limit, are counted
 //!    apart.
 
+mod limit;
 mod policies;
 mod report;
 

@@ -428,9 +428,11 @@ fn the_least_limit_suffices_and_little_less_does_not() {
     let file = file(PROGRAM.as_bytes());
     let ran = call(&IMAGE, ["replay", text(file.path()), "--least"]);
     let rows: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("least limit") || line.starts_with("  no pool")).collect();
-    assert!(matches!(rows[..], [title, row] if title.ends_with("least limit") && row.ends_with("39 MiB")), "{ran:?}");
+    assert!(matches!(rows[..], [title, row] if title.ends_with("least limit") && row.ends_with("  39 MiB")), "{ran:?}");
     assert!(
-        ran.out.contains("refuses nothing; from a bisection to within 512 bytes. A smaller limit may suffice too, a larger one may not\n"),
+        ran.out.contains(
+            "refuses nothing; from a bisection to within 512 bytes, rounded up. A smaller limit may suffice too, a larger one may not\n"
+        ),
         "{ran:?}"
     );
     let without = replay(PROGRAM, &[]);
@@ -441,6 +443,36 @@ fn the_least_limit_suffices_and_little_less_does_not() {
         let least = number(row, "least_limit");
         assert!(!row["policy"].as_str().is_some_and(|name| name.starts_with("ringmem's")) || least < 32 << 10, "{row}");
     }
+}
+
+/// The column behind each policy's name.
+fn column<'a>(ran: &'a Ran, policy: &str, title: &str) -> &'a str {
+    let line = |begin: &str| ran.out.lines().find(|line| line.contains(begin)).unwrap_or_else(|| panic!("no {begin} in {ran:?}"));
+    let end = line(" reserved ").find(title).expect("the title") + title.len();
+    let row = line(&format!("  {policy} "));
+    row.get(end - 12..end).unwrap_or_default().trim()
+}
+
+#[test]
+fn the_printed_least_limit_suffices() {
+    let name = |object: &Value| object["policy"].as_str().expect("a name").to_owned();
+    let odd = "alloc 0 9000 256\nalloc 1 1234567 256\nfree 0\nalloc 2 2345678 256\n".to_owned();
+    for trace in [recorded(), PROGRAM.to_owned(), odd] {
+        let file = file(trace.as_bytes());
+        let (object, ran) = (replay(&trace, &["--least"]), call(&IMAGE, ["replay", text(file.path()), "--least"]));
+        for row in object["policies"].as_array().expect("policies") {
+            let policy = name(row);
+            let limit = column(&ran, &policy, "least limit");
+            let with = replay(&trace, &["--limit", limit]);
+            assert_eq!(number(self::policy(&with, &policy), "refused"), 0, "{policy}: {limit}");
+            let least = number(row, "least_limit");
+            assert!((least..=least + least / 50).contains(&number(&with, "limit")), "{policy}: {limit} of {least}");
+        }
+    }
+    // 2.24 MiB, rounded to the nearest hundredth, is 2 kB too little.
+    let file = file(b"alloc 0 2350926 256\n");
+    let ran = call(&IMAGE, ["replay", text(file.path()), "--least"]);
+    assert_eq!((column(&ran, "no pool", "reserved"), column(&ran, "no pool", "least limit")), ("2.24 MiB", "2.25 MiB"));
 }
 
 /// So many blocks that the pool defers frees, which a sample would coalesce.

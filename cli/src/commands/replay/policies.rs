@@ -7,7 +7,7 @@ use ringmem::pool::Statistics;
 use ringmem_recordings::models::{Direct, Expandable, Model, PyTorch};
 use ringmem_recordings::{Device, Kind};
 
-use super::{Arguments, Rig, Tally, timed};
+use super::{Arguments, Rig, Tally, limit, timed};
 use crate::Failure;
 use crate::progress::Bar;
 
@@ -29,6 +29,8 @@ pub(super) struct Policy {
     pub(super) first_impossible: Option<(usize, String)>,
     /// The [limit](find_least) with which nothing is refused, if that was asked for.
     pub(super) least: Option<u64>,
+    /// As it is printed: [sufficient](limit::sufficient), too.
+    pub(super) least_text: Option<String>,
 }
 
 impl Policy {
@@ -89,6 +91,7 @@ impl Rule {
             impossible: tally.impossible,
             first_impossible: tally.first_impossible.as_ref().map(|(event, why)| (index(*event), why.clone())),
             least: None,
+            least_text: None,
         }
     }
 
@@ -122,6 +125,7 @@ impl Rule {
             impossible: 0,
             first_impossible: None,
             least: None,
+            least_text: None,
         }
     }
 }
@@ -189,6 +193,7 @@ pub(super) fn find_least(
             if suffices(middle)? { enough = middle } else { too_little = middle }
         }
         policy.least = Some(enough);
+        policy.least_text = Some(limit::sufficient(enough, suffices)?);
     }
     Ok(())
 }

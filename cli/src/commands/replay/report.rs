@@ -217,8 +217,8 @@ impl Report<'_> {
             let ratio = ratio(policy.reserved, self.live).filter(|_| policy.refuses_nothing());
             let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.4}"));
             write!(out, "  {name:<38} {:>12} {ratio:>9} {:>13}", size::show(policy.reserved), policy.calls)?;
-            if let Some(least) = policy.least {
-                write!(out, "  {:>12}", size::show(least))?;
+            if let Some(least) = &policy.least_text {
+                write!(out, "  {least:>12}")?;
             }
             if let Some(index) = policy.first_refusal {
                 let size = self.device.events.get(index).map_or(0, |event| event.size);
@@ -240,7 +240,7 @@ impl Report<'_> {
         if self.arguments.least {
             writeln!(
                 out,
-                "\n  least limit    refuses nothing; from a bisection to within {}. A smaller limit may suffice too, a larger one may not",
+                "\n  least limit    refuses nothing; from a bisection to within {}, rounded up. A smaller limit may suffice too, a larger one may not",
                 size::show(step(self.device, self.live))
             )?;
         }
