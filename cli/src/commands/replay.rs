@@ -25,7 +25,7 @@ use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
 use ringmem::pool::{Classes, Pool, Statistics};
 use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
-use ringmem_recordings::{self as recordings, NameId, Recording};
+use ringmem_recordings::{self as recordings, Format, NameId, Recording};
 
 use super::recorded::{contents, no_allocations, of_file, parse};
 use crate::progress::Bar;
@@ -217,7 +217,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     bar.say("other policies");
     let live = device.peak().0;
     let mut policies = policies::all(arguments, device, &trace, &tally, &figures.end, &bar)?;
-    if arguments.least {
+    if arguments.least && has_history(recording, device) {
         bar.say("least limits");
         policies::find_least(arguments, device, &trace, live, &mut policies, &bar)?;
     }
@@ -242,6 +242,12 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     };
     report.print(out)?;
     Ok(())
+}
+
+/// False for a snapshot of PyTorch without events: it has only the blocks that were live when it was written, which tell little of the memory that the
+/// program needed.
+fn has_history(recording: &Recording, device: &recordings::Device) -> bool {
+    recording.format != Format::PyTorch || device.events.len() > device.before
 }
 
 /// The same for two paths of one file, which need not exist yet.

@@ -562,6 +562,68 @@ fn no_ratio_is_of_no_live_bytes() {
     }
 }
 
+/// A dictionary of a pickle, of keys and pickled values.
+fn dictionary(fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let pairs: Vec<u8> = fields.iter().flat_map(|(key, value)| [pickled(key), value.clone()].concat()).collect();
+    [&b"}("[..], &pairs, b"u"].concat()
+}
+
+fn pickled(text: &str) -> Vec<u8> {
+    [&[0x8c, text.len() as u8], text.as_bytes()].concat()
+}
+
+fn integer(value: i32) -> Vec<u8> {
+    [&b"J"[..], &value.to_le_bytes()].concat()
+}
+
+fn list(items: &[Vec<u8>]) -> Vec<u8> {
+    [&b"]("[..], &items.concat(), b"e"].concat()
+}
+
+/// An event of PyTorch, with the key of its first number.
+fn event(action: &str, key: &str, value: i32, size: i32) -> Vec<u8> {
+    dictionary(&[("action", pickled(action)), (key, integer(value)), ("size", integer(size))])
+}
+
+/// A snapshot of PyTorch with a segment of 40 MiB, which has live blocks of these addresses and sizes.
+fn dumped(blocks: &[(i32, i32)], events: &[Vec<u8>]) -> Vec<u8> {
+    let block = |&(address, size): &(i32, i32)| {
+        dictionary(&[("address", integer(address)), ("size", integer(size)), ("state", pickled("active_allocated"))])
+    };
+    let blocks = list(&blocks.iter().map(block).collect::<Vec<_>>());
+    let segment = dictionary(&[("address", integer(4096)), ("total_size", integer(40 << 20)), ("blocks", blocks)]);
+    let root = dictionary(&[("segments", list(&[segment])), ("device_traces", list(&[list(events)]))]);
+    [&b"\x80\x04"[..], &root, b"."].concat()
+}
+
+#[test]
+fn a_recording_without_history_has_neither_yes_nor_no() {
+    let pickle = dumped(&[(4096, 3 << 20), (8 << 20, 21 << 20)], &[]);
+    let file = file(&pickle);
+    let advice =
+        "  no history     only the blocks live at the dump; call torch.cuda.memory._record_memory_history before the first allocation\n";
+    for options in [&[][..], &["--limit", "1GiB"], &["--limit", "8MiB"], &["--least"]] {
+        let ran = call(&IMAGE, ["replay", text(file.path())].iter().chain(options));
+        assert!(ran.code == 0 && ran.out.contains(advice), "{ran:?}");
+        assert!(
+            ran.out.contains("  24 MiB live at the dump ") && ran.out.contains("  recorded       40 MiB reserved at the dump\n"),
+            "{ran:?}"
+        );
+        for claim in ["yes", "no: ", "fits", "least limit", "live at most", "before the recording", "the model"] {
+            assert!(!ran.out.contains(claim), "`{claim}` is in\n{}", ran.out);
+        }
+        let object = call(&IMAGE, ["replay", text(file.path()), "--json"].iter().chain(options)).json();
+        assert_eq!((object["history"].as_bool(), number(&object, "live_before")), (Some(false), 2));
+        assert!(object["least_limit_step"].is_null(), "{object}");
+        assert!(object["policies"].as_array().expect("policies").iter().all(|row| row["least_limit"].is_null()), "{object}");
+    }
+    let late = dumped(&[(4096, 3 << 20), (8 << 20, 21 << 20)], &[event("alloc", "addr", 8 << 20, 21 << 20)]);
+    let file = self::file(&late);
+    let ran = call(&IMAGE, ["replay", text(file.path()), "--limit", "1GiB"]);
+    assert!(ran.out.matches("  yes\n").count() == 5 && !ran.out.contains("no history"), "{ran:?}");
+    assert_eq!(replay("alloc 0 1 1\n", &[])["history"], true);
+}
+
 #[test]
 fn a_snapshot_of_pytorch_replays_as_the_program_that_it_recorded() {
     let directory = tempfile::tempdir().expect("a directory");

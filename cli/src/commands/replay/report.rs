@@ -70,13 +70,14 @@ impl Report<'_> {
             "limit": arguments.limit,
             "device": self.device.number,
             "name": self.device.name,
+            "history": self.has_history(),
             "live_before": self.device.before,
             "missing_frees": self.device.missing_frees,
             "unknown_frees": self.device.unknown_frees,
             "wanted_peak": self.live,
             "out_of_memory": self.out_of_memory(),
             "left_out": self.recording.left_out.iter().map(|part| json!({ "kind": part.kind, "count": part.count })).collect::<Vec<_>>(),
-            "least_limit_step": arguments.least.then(|| step(self.device, self.live)),
+            "least_limit_step": (arguments.least && self.has_history()).then(|| step(self.device, self.live)),
             "recorded_reserved": self.device.reserved.map(|reserved| reserved.peak),
             "policies": self.policies.iter().map(|policy| self.policy(policy)).collect::<Vec<_>>(),
             "backend": "host",
@@ -129,6 +130,10 @@ impl Report<'_> {
         json!({ "count": self.refused().count(), "first": self.refused().next().map(|(number, event)| self.request(number, event)) })
     }
 
+    fn has_history(&self) -> bool {
+        super::has_history(self.recording, self.device)
+    }
+
     fn place(&self, event: &Event) -> Option<String> {
         self.recording.stacks.place(event.stack).map(|frame| frame.to_string())
     }
@@ -154,7 +159,12 @@ impl Report<'_> {
             _ => writeln!(out)?,
         }
         let before = device.events.iter().take(device.before).fold(0, |bytes: u64, event| bytes.saturating_add(event.size));
-        if device.before > 0 {
+        if !self.has_history() {
+            writeln!(
+                out,
+                "  no history     only the blocks live at the dump; call torch.cuda.memory._record_memory_history before the first allocation"
+            )?;
+        } else if device.before > 0 {
             let blocks = counted(device.before as u64, "block");
             writeln!(out, "  before         {blocks}, {}, live before the recording: allocated first", size::show(before))?;
         }
@@ -168,9 +178,10 @@ impl Report<'_> {
             )?;
         }
         if let Some(reserved) = device.reserved {
-            write!(out, "  recorded       {} reserved at most", size::show(reserved.peak))?;
+            let when = if self.has_history() { "at most" } else { "at the dump" };
+            write!(out, "  recorded       {} reserved {when}", size::show(reserved.peak))?;
             // With another limit than the recorded program, the model differs because it must.
-            let is_like = arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
+            let is_like = self.has_history() && arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
             let model = self.policies.iter().find(|policy| policy.rule == Rule::PyTorch).filter(|_| is_like);
             match model.map(|model| (model.reserved, model.reserved.abs_diff(reserved.peak))) {
                 None => writeln!(out)?,
@@ -199,15 +210,16 @@ impl Report<'_> {
     }
 
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let limit = self.arguments.limit.map(size::show);
+        let has_history = self.has_history();
+        let limit = self.arguments.limit.filter(|_| has_history).map(size::show);
         let has_refused = self.device.events.iter().any(|event| event.kind == Kind::Refused);
         let what = if has_refused { "wanted" } else { "live" };
-        let title = format!("{} {what} at most", size::show(self.live));
+        let title = format!("{} {what} {}", size::show(self.live), if has_history { "at most" } else { "at the dump" });
         let of = format!("of {what}");
         write!(out, "\n  {title:<38} {:>12} {of:>9} {:>13}", "reserved", "driver calls")?;
         match &limit {
             Some(limit) => writeln!(out, "  fits in {limit}")?,
-            None if self.arguments.least => writeln!(out, "  {:>12}", "least limit")?,
+            None if self.arguments.least && has_history => writeln!(out, "  {:>12}", "least limit")?,
             None => writeln!(out)?,
         }
         for policy in self.policies {
@@ -220,7 +232,9 @@ impl Report<'_> {
             if let Some(least) = &policy.least_text {
                 write!(out, "  {least:>12}")?;
             }
-            if let Some(index) = policy.first_refusal {
+            if !has_history {
+                // Neither yes nor no.
+            } else if let Some(index) = policy.first_refusal {
                 let size = self.device.events.get(index).map_or(0, |event| event.size);
                 write!(out, "  no: event {} refused, {}", index + 1, size::show(size))?;
                 self.device.events.get(index).map_or(Ok(()), |event| self.write_place(event, out))?;
@@ -237,7 +251,7 @@ impl Report<'_> {
             }
             writeln!(out)?;
         }
-        if self.arguments.least {
+        if self.arguments.least && has_history {
             writeln!(
                 out,
                 "\n  least limit    refuses nothing; from a bisection to within {}, rounded up. A smaller limit may suffice too, a larger one may not",
