@@ -625,6 +625,21 @@ fn a_recording_without_history_has_neither_yes_nor_no() {
 }
 
 #[test]
+fn an_oom_names_the_memory_that_the_program_could_have() {
+    let events = [event("alloc", "addr", 4096, 3 << 20), event("oom", "device_free", (93 << 20) + 5300, 114 << 20)];
+    let file = file(&dumped(&[(4096, 3 << 20)], &events));
+    let ran = call(&IMAGE, ["replay", text(file.path())]);
+    let line = "  out of memory  event 2: 114 MiB were refused; the program could have 133 MiB: `--limit 133MiB`\n";
+    assert!(ran.out.contains(line), "{ran:?}");
+    let object = call(&IMAGE, ["replay", text(file.path()), "--json"]).json();
+    let free = (93 << 20) + 5300;
+    let figures = ["device_free", "obtainable"].map(|name| number(&object["out_of_memory"], name));
+    assert_eq!(figures, [free, free + (40 << 20)]);
+    let without = &replay("refused 64 256\n", &[])["out_of_memory"];
+    assert!(without["device_free"].is_null() && without["obtainable"].is_null(), "{without}");
+}
+
+#[test]
 fn a_snapshot_of_pytorch_replays_as_the_program_that_it_recorded() {
     let directory = tempfile::tempdir().expect("a directory");
     let [trace, snapshot, pickle] = ["a.trace", "a.json", "a.pickle"].map(|name| directory.path().join(name));

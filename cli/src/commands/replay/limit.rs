@@ -19,6 +19,11 @@ fn up(bytes: u64) -> String {
     text(bytes, u128::div_ceil)
 }
 
+/// Rounded down: as a limit, the text is at most `bytes`.
+pub(super) fn down(bytes: u64) -> String {
+    text(bytes, |dividend, divisor| dividend / divisor)
+}
+
 /// All bytes.
 fn exact(bytes: u64) -> String {
     format!("{bytes} B")
@@ -50,25 +55,26 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_parsed_again_is_no_smaller() {
-        for (bytes, above) in [
-            (1, "1 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (1025, "1.01 KiB"),
-            ((1 << 20) - 1, "1024 KiB"),
-            (133 << 20, "133 MiB"),
-            (4_794_089_472, "4.47 GiB"),
-            (1 << 40, "1 TiB"),
-            (u64::MAX - (1 << 40), "16777215 TiB"),
+    fn a_limit_parsed_again_is_on_the_side_to_which_it_was_rounded() {
+        for (bytes, above, below) in [
+            (1, "1 B", "1 B"),
+            (1023, "1023 B", "1023 B"),
+            (1024, "1 KiB", "1 KiB"),
+            (1025, "1.01 KiB", "1 KiB"),
+            ((1 << 20) - 1, "1024 KiB", "1023.99 KiB"),
+            (133 << 20, "133 MiB", "133 MiB"),
+            (4_794_089_472, "4.47 GiB", "4.46 GiB"),
+            (1 << 40, "1 TiB", "1 TiB"),
+            (u64::MAX - (1 << 40), "16777215 TiB", "16777214.99 TiB"),
         ] {
-            assert_eq!(up(bytes), above);
+            assert_eq!((up(bytes).as_str(), down(bytes).as_str()), (above, below));
         }
         for shift in 0..=6300 {
             // Of all lengths, and neither round nor even.
             let bytes = (u64::MAX >> (shift / 100)) / 3 * 2 / (1 + shift % 100) + 1;
-            let above = parse(&up(bytes)).expect("a size");
-            assert!(bytes <= above && above - bytes <= bytes / 100 + 1, "{bytes} to {above}");
+            let [above, below] = [up(bytes), down(bytes)].map(|text| parse(&text).expect("a size"));
+            assert!(below <= bytes && bytes <= above, "{below} <= {bytes} <= {above}");
+            assert!(above - below <= bytes / 100 + 1, "{below} to {above}");
             assert_eq!(parse(&exact(bytes)), Ok(bytes));
         }
     }

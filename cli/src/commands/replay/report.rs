@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::recorded::left_out;
 use super::policies::{Policy, Rule, SLAB, step};
-use super::{Arguments, Figures, Tally, device_bytes};
+use super::{Arguments, Figures, Tally, device_bytes, limit};
 use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
 pub(super) struct Report<'a> {
@@ -127,7 +127,14 @@ impl Report<'_> {
     }
 
     fn out_of_memory(&self) -> Value {
-        json!({ "count": self.refused().count(), "first": self.refused().next().map(|(number, event)| self.request(number, event)) })
+        let first = self.refused().next();
+        let index = first.map(|(number, _)| number - 1);
+        json!({
+            "count": self.refused().count(),
+            "first": first.map(|(number, event)| self.request(number, event)),
+            "device_free": index.and_then(|index| self.device.device_free(index)),
+            "obtainable": index.and_then(|index| self.device.obtainable(index)),
+        })
     }
 
     fn has_history(&self) -> bool {
@@ -196,9 +203,14 @@ impl Report<'_> {
             write!(out, "  out of memory  event {number}: {} were refused", size::show(event.size))?;
             self.write_place(event, out)?;
             match self.refused().count() - 1 {
-                0 => writeln!(out)?,
-                more => writeln!(out, "; {more} more")?,
+                0 => {}
+                more => write!(out, "; {more} more")?,
             }
+            if let Some(bytes) = device.obtainable(number - 1).filter(|&bytes| bytes > 0) {
+                let text = limit::down(bytes);
+                write!(out, "; the program could have {text}: `--limit {}`", text.replace(' ', ""))?;
+            }
+            writeln!(out)?;
         }
         left_out(&recording.left_out).map_or(Ok(()), |parts| writeln!(out, "  left out       {}", plain(&parts)))
     }
