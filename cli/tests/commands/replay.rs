@@ -562,6 +562,27 @@ fn no_ratio_is_of_no_live_bytes() {
     }
 }
 
+#[test]
+fn a_table_with_a_limit_names_the_allocators_that_fit() {
+    // 20 MiB remain of a segment of 60 MiB. 41 MiB are more than its rest, to which an expandable segment adds 20 MiB.
+    let file = file(b"alloc 0 62914560 256\nfree 0\nalloc 1 20971520 256\nalloc 2 42991616 256\n");
+    let remedy = |options: &[&str]| {
+        let ran = call(&IMAGE, ["replay", text(file.path())].iter().chain(options));
+        ran.out.lines().find_map(|line| line.strip_prefix("  fits with      ").map(str::to_owned))
+    };
+    let expandable = "PyTorch's, expandable segments: set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`";
+    let pool =
+        |setting: &str| format!("ringmem's pool: load `libringmem_capi.so` as PyTorch's allocator{setting}, see docs/guide/python.md");
+    assert_eq!(remedy(&["--limit", "80MiB", "--slab", "2MiB"]), Some(format!("{expandable}; {}", pool(" with `RINGMEM_TORCH=slab=2MiB`"))));
+    assert_eq!(remedy(&["--limit", "80MiB", "--no-pool"]).as_deref(), Some(expandable));
+    if cfg!(target_os = "linux") {
+        assert_eq!(remedy(&["--limit", "80MiB"]), Some(format!("{expandable}; {}", pool(""))));
+        assert_eq!(remedy(&["--limit", "64MiB"]), Some(pool("")));
+    }
+    // PyTorch's fits, none fits, no limit.
+    assert_eq!([&["--limit", "102MiB"][..], &["--limit", "60MiB"], &["--least"], &[]].map(remedy), [const { None }; 4]);
+}
+
 /// A dictionary of a pickle, of keys and pickled values.
 fn dictionary(fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let pairs: Vec<u8> = fields.iter().flat_map(|(key, value)| [pickled(key), value.clone()].concat()).collect();

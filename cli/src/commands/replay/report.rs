@@ -263,6 +263,9 @@ impl Report<'_> {
             }
             writeln!(out)?;
         }
+        if let Some(remedy) = limit.and_then(|_| self.remedy()) {
+            writeln!(out, "\n  fits with      {remedy}")?;
+        }
         if self.arguments.least && has_history {
             writeln!(
                 out,
@@ -271,6 +274,23 @@ impl Report<'_> {
             )?;
         }
         writeln!(out)
+    }
+
+    /// The allocators that refuse nothing, and how to choose them, if PyTorch's with its default settings refuses a request.
+    fn remedy(&self) -> Option<String> {
+        let fits = |rule| self.policies.iter().find(|policy| policy.rule == rule).is_some_and(Policy::refuses_nothing);
+        if fits(Rule::PyTorch) {
+            return None;
+        }
+        let pool = [(Rule::Pool, self.arguments.slab), (Rule::Slabs, Some(SLAB))].into_iter().find(|&(rule, _)| fits(rule));
+        let pool = pool.map(|(rule, slab)| {
+            let setting =
+                slab.map_or_else(String::new, |bytes| format!(" with `RINGMEM_TORCH=slab={}`", size::show(bytes).replace(' ', "")));
+            format!("{}: load `libringmem_capi.so` as PyTorch's allocator{setting}, see docs/guide/python.md", rule.name())
+        });
+        let expandable = format!("{}: set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`", Rule::Expandable.name());
+        let remedies: Vec<String> = Some(expandable).filter(|_| fits(Rule::Expandable)).into_iter().chain(pool).collect();
+        (!remedies.is_empty()).then(|| remedies.join("; "))
     }
 
     fn details(&self, out: &mut dyn Write) -> io::Result<()> {
