@@ -45,8 +45,8 @@ Examples:
 pub(crate) struct Arguments {
     /// Recorded allocations: a snapshot of PyTorch, a log of RMM, or a trace, table or snapshot of ringmem
     file: PathBuf,
-    /// Memory of the device; without it, as much as each policy needs
-    #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
+    /// Memory of the device, such as 40GiB; without it, as much as each policy needs
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     limit: Option<u64>,
     /// Find for each policy, by bisection, a limit with which it refuses nothing. A smaller limit may suffice too, and a larger one may not, because allocators
     /// round. Repeats the replay ten to thirty times for each policy
@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
     /// Only this device of the file
     #[arg(long, value_name = "NUMBER")]
     device: Option<u32>,
-    /// Take memory in slabs of this size, not behind one address range
-    #[arg(long, allow_hyphen_values = true, value_parser = size::parse)]
+    /// Take memory in slabs of this size, such as 32MiB, not behind one address range
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     slab: Option<u64>,
     /// Size classes per power of two: 1, 2, 4 or 8
     #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = steps)]

@@ -327,6 +327,10 @@ fn invalid_options_are_named_in_the_error() {
         }
     }
     call(&IMAGE, ["replay"]).refuses(2, &["FILE"]);
+    let help = call(&IMAGE, ["replay", "--help"]).out;
+    for option in ["--limit <SIZE>", "--slab <SIZE>", "such as 40GiB", "such as 32MiB"] {
+        assert!(help.contains(option), "`{option}` is not in\n{help}");
+    }
 }
 
 #[test]
