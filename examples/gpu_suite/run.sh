@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds out what this machine's GPU does, in two runs: `./run.sh [OUT]`, then `./run.sh --rest [OUT]`. The first ends within 220 seconds and has what
 # the rest depends on and the figures that matter most; the second ends within 490 seconds. On a machine that is lent for 900 seconds, this leaves 190
-# to start it. Run the second at once, while the machine is held.
+# to start it. Run the second at once, while the machine is held, with another OUT.
 #
 # OUT (./out if none is named) gets three files: results.json, table.txt and logs.tgz with NAME.json (one object per line) and NAME.log of each part.
 # A part has a time limit and a process group of its own, which is killed at the end of the part; the driver then ends its kernels. A part that fails or

@@ -1,5 +1,5 @@
-//! Functions of floats that a device computes with one instruction and `core` does not have. They are rounded correctly: host and device have the same results to
-//! the last bit.
+//! Functions of floats that a device computes with one instruction and `core` does not have. They are rounded correctly, so host and device have the same results.
+//! Two exceptions: the bits of a NaN, and the last bit of a `mul_add` of `f32` whose result is subnormal, which a host without that instruction may round twice.
 //!
 //! They are no methods, because `std` has methods of these names, which a host that links it would call instead.
 //!

@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     slab: Option<u64>,
     /// Size classes per power of two: 1, 2, 4 or 8
-    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = steps)]
+    #[arg(long, default_value_t = SUB_STEPS, allow_negative_numbers = true, value_parser = steps)]
     sub_steps: u32,
     /// Give blocks the requested size, rounded up to 256 bytes, instead of the size of their class
     #[arg(long)]
@@ -80,6 +80,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub json: bool,
 }
+
+/// Of the pool's size classes, by default.
+const SUB_STEPS: u32 = 4;
 
 impl Arguments {
     /// Whether the replay has hits: only blocks of size classes are cached.
@@ -147,6 +150,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         return Err(Failure::Usage(format!("--csv and --snapshot name one file, {}", csv.display())));
     }
     let mut recording = parse(contents(&mut source)?, EVENTS).map_err(|fact| of_file(&arguments.file, &fact))?;
+    let has_history = has_history(&recording);
     let numbers: Vec<String> = recording.devices.iter().map(|device| device.number.to_string()).collect();
     if let Some(wanted) = arguments.device {
         recording.devices.retain(|device| device.number == wanted);
@@ -164,12 +168,12 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
         return Err(of_file(&arguments.file, &no_allocations(&recording)));
     }
     for device in &recording.devices {
-        one(arguments, &recording, device, out)?;
+        one(arguments, &recording, device, has_history, out)?;
     }
     Ok(())
 }
 
-fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device, out: &mut dyn std::io::Write) -> Done {
+fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device, has_history: bool, out: &mut dyn std::io::Write) -> Done {
     let trace = device.trace();
     if trace.streams() > STREAMS {
         let fact = format_args!("the trace has {} streams, more than the maximum of {STREAMS}", trace.streams());
@@ -194,15 +198,17 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     bar.say("timed pass");
     let rig = Rig::new(arguments, &trace, arguments.slab, arguments.limit)?;
     let (tally, figures, elapsed) = timed(&rig, &trace, &bar)?;
+    let has_further = arguments.snapshot.is_some() || arguments.csv.is_some() || arguments.least;
     let end = |rig: Rig| match recording.devices[..] {
-        // The program ends soon: to free each mapped block first would take it half as long as the replay. Of many devices, the addresses would not suffice.
-        [_] => core::mem::forget(rig),
+        // The program ends soon: to free each mapped block first would take it half as long as the replay. Of many rigs, the addresses would not suffice.
+        [_] if !has_further => core::mem::forget(rig),
         _ => drop(rig),
     };
-    end(rig);
     let peak = if tally.peak_after == tally.events {
+        end(rig);
         figures.end
     } else {
+        drop(rig);
         bar.say("pass to the peak");
         let rig = Rig::new(arguments, &trace, arguments.slab, arguments.limit)?;
         let peak = at_the_peak(&rig, &trace, tally.peak_after, &bar)?;
@@ -217,7 +223,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     bar.say("other policies");
     let live = device.peak().0;
     let mut policies = policies::all(arguments, device, &trace, &tally, &figures.end, &bar)?;
-    if arguments.least && has_history(recording, device) {
+    if arguments.least && has_history {
         bar.say("least limits");
         policies::find_least(arguments, device, &trace, live, &mut policies, &bar)?;
     }
@@ -234,6 +240,7 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
         device,
         trace: &trace,
         live,
+        has_history,
         tally: &tally,
         peak: &peak,
         figures: &figures,
@@ -244,10 +251,10 @@ fn one(arguments: &Arguments, recording: &Recording, device: &recordings::Device
     Ok(())
 }
 
-/// False for a snapshot of PyTorch without events: it has only the blocks that were live when it was written, which tell little of the memory that the
-/// program needed.
-fn has_history(recording: &Recording, device: &recordings::Device) -> bool {
-    recording.format != Format::PyTorch || device.events.len() > device.before
+/// False for a snapshot of PyTorch without events of any device: it has only the blocks that were live when it was written, which tell little of the memory
+/// that the program needed.
+fn has_history(recording: &Recording) -> bool {
+    recording.format != Format::PyTorch || recording.devices.iter().any(|device| device.events.len() > device.before)
 }
 
 /// The same for two paths of one file, which need not exist yet.
@@ -400,7 +407,7 @@ fn at_the_peak(rig: &Rig, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<S
     let (mut events, mut peak) = (0, Statistics::default());
     let before = trace.events().get(..peak_after as usize).unwrap_or_default();
     // The beginning of a valid trace is valid.
-    let before = Trace::new(before.to_vec()).unwrap_or_default();
+    let before = Trace::new(before.to_vec()).map_err(Failure::fact)?;
     before.replay_with(&rig.pool, &rig.streams, |_| {
         events += 1;
         if events == peak_after {

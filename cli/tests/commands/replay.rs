@@ -583,6 +583,9 @@ fn a_table_with_a_limit_names_the_allocators_that_fit() {
         assert_eq!(remedy(&["--limit", "80MiB"]), Some(format!("{expandable}; {}", pool(""))));
         assert_eq!(remedy(&["--limit", "64MiB"]), Some(pool("")));
     }
+    // The library rounds no slab, and has no exact blocks.
+    assert!(remedy(&["--limit", "80MiB", "--slab", "2500000"]).is_some_and(|line| line.contains("slab=2500000B`")));
+    assert_eq!(remedy(&["--limit", "80MiB", "--exact"]).as_deref(), Some(expandable));
     // PyTorch's fits, none fits, no limit.
     assert_eq!([&["--limit", "102MiB"][..], &["--limit", "60MiB"], &["--least"], &[]].map(remedy), [const { None }; 4]);
 }
@@ -647,6 +650,19 @@ fn a_recording_without_history_has_neither_yes_nor_no() {
     let ran = call(&IMAGE, ["replay", text(file.path()), "--limit", "1GiB"]);
     assert!(ran.out.matches("  yes\n").count() == 5 && !ran.out.contains("no history"), "{ran:?}");
     assert_eq!(replay("alloc 0 1 1\n", &[])["history"], true);
+}
+
+#[test]
+fn an_idle_device_of_a_recording_with_history_has_a_verdict() {
+    let block = dictionary(&[("address", integer(4096)), ("size", integer(3 << 20)), ("state", pickled("active_allocated"))]);
+    let segment = [("device", integer(1)), ("address", integer(4096)), ("total_size", integer(40 << 20)), ("blocks", list(&[block]))];
+    let traces = list(&[list(&[event("alloc", "addr", 8 << 20, 1 << 20)]), list(&[])]);
+    let root = dictionary(&[("segments", list(&[dictionary(&segment)])), ("device_traces", traces)]);
+    let file = file(&[&b"\x80\x04"[..], &root, b"."].concat());
+    for (options, rows) in [(&[][..], 10), (&["--device", "1"], 5)] {
+        let ran = call(&IMAGE, ["replay", text(file.path()), "--limit", "1GiB"].iter().chain(options));
+        assert!(ran.out.matches("  yes\n").count() == rows && !ran.out.contains("no history"), "{ran:?}");
+    }
 }
 
 #[test]

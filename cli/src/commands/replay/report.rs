@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::recorded::left_out;
 use super::policies::{Policy, Rule, SLAB, step};
-use super::{Arguments, Figures, Tally, device_bytes, limit};
+use super::{Arguments, Figures, SUB_STEPS, Tally, device_bytes, limit};
 use crate::{counted, json_line, nanoseconds, plain, shown, size};
 
 pub(super) struct Report<'a> {
@@ -19,6 +19,8 @@ pub(super) struct Report<'a> {
     pub(super) trace: &'a Trace,
     /// The most bytes live or refused at one time, as recorded.
     pub(super) live: u64,
+    /// Of any device.
+    pub(super) has_history: bool,
     pub(super) tally: &'a Tally,
     /// At the peak.
     pub(super) peak: &'a Statistics,
@@ -26,6 +28,12 @@ pub(super) struct Report<'a> {
     pub(super) figures: &'a Figures,
     pub(super) policies: &'a [Policy],
     pub(super) elapsed: Duration,
+}
+
+/// As a setting has it: without a space, and not rounded.
+fn in_full(bytes: u64) -> String {
+    let shown = size::show(bytes).replace(' ', "");
+    if size::parse(&shown) == Ok(bytes) { shown } else { format!("{bytes}B") }
 }
 
 impl Report<'_> {
@@ -70,14 +78,14 @@ impl Report<'_> {
             "limit": arguments.limit,
             "device": self.device.number,
             "name": self.device.name,
-            "history": self.has_history(),
+            "history": self.has_history,
             "live_before": self.device.before,
             "missing_frees": self.device.missing_frees,
             "unknown_frees": self.device.unknown_frees,
             "wanted_peak": self.live,
             "out_of_memory": self.out_of_memory(),
             "left_out": self.recording.left_out.iter().map(|part| json!({ "kind": part.kind, "count": part.count })).collect::<Vec<_>>(),
-            "least_limit_step": (arguments.least && self.has_history()).then(|| step(self.device, self.live)),
+            "least_limit_step": (arguments.least && self.has_history).then(|| step(self.device, self.live)),
             "recorded_reserved": self.device.reserved.map(|reserved| reserved.peak),
             "policies": self.policies.iter().map(|policy| self.policy(policy)).collect::<Vec<_>>(),
             "backend": "host",
@@ -137,10 +145,6 @@ impl Report<'_> {
         })
     }
 
-    fn has_history(&self) -> bool {
-        super::has_history(self.recording, self.device)
-    }
-
     fn place(&self, event: &Event) -> Option<String> {
         self.recording.stacks.place(event.stack).map(|frame| frame.to_string())
     }
@@ -166,7 +170,7 @@ impl Report<'_> {
             _ => writeln!(out)?,
         }
         let before = device.events.iter().take(device.before).fold(0, |bytes: u64, event| bytes.saturating_add(event.size));
-        if !self.has_history() {
+        if !self.has_history {
             writeln!(
                 out,
                 "  no history     only the blocks live at the dump; call torch.cuda.memory._record_memory_history before the first allocation"
@@ -185,10 +189,10 @@ impl Report<'_> {
             )?;
         }
         if let Some(reserved) = device.reserved {
-            let when = if self.has_history() { "at most" } else { "at the dump" };
+            let when = if self.has_history { "at most" } else { "at the dump" };
             write!(out, "  recorded       {} reserved {when}", size::show(reserved.peak))?;
             // With another limit than the recorded program, the model differs because it must.
-            let is_like = self.has_history() && arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
+            let is_like = self.has_history && arguments.limit.is_none() && device.events.iter().all(|event| event.kind != Kind::Refused);
             let model = self.policies.iter().find(|policy| policy.rule == Rule::PyTorch).filter(|_| is_like);
             match model.map(|model| (model.reserved, model.reserved.abs_diff(reserved.peak))) {
                 None => writeln!(out)?,
@@ -222,7 +226,7 @@ impl Report<'_> {
     }
 
     fn table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let has_history = self.has_history();
+        let has_history = self.has_history;
         let limit = self.arguments.limit.filter(|_| has_history).map(size::show);
         let has_refused = self.device.events.iter().any(|event| event.kind == Kind::Refused);
         let what = if has_refused { "wanted" } else { "live" };
@@ -282,10 +286,11 @@ impl Report<'_> {
         if fits(Rule::PyTorch) {
             return None;
         }
-        let pool = [(Rule::Pool, self.arguments.slab), (Rule::Slabs, Some(SLAB))].into_iter().find(|&(rule, _)| fits(rule));
+        // The library has no other classes, nor blocks of exact size.
+        let is_its_own = !self.arguments.exact && self.arguments.sub_steps == SUB_STEPS;
+        let pool = [(Rule::Pool, self.arguments.slab), (Rule::Slabs, Some(SLAB))].into_iter().find(|&(rule, _)| is_its_own && fits(rule));
         let pool = pool.map(|(rule, slab)| {
-            let setting =
-                slab.map_or_else(String::new, |bytes| format!(" with `RINGMEM_TORCH=slab={}`", size::show(bytes).replace(' ', "")));
+            let setting = slab.map_or_else(String::new, |bytes| format!(" with `RINGMEM_TORCH=slab={}`", in_full(bytes)));
             format!("{}: load `libringmem_capi.so` as PyTorch's allocator{setting}, see docs/guide/python.md", rule.name())
         });
         let expandable = format!("{}: set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`", Rule::Expandable.name());
