@@ -101,8 +101,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>>;
 
-    /// Returns a number of bytes above which [`map`](Self::map) surely fails on a device, if one is known. Pages of managed memory, which give way, are not in
-    /// the way.
+    /// Returns a number of bytes above which [`map`](Self::map) surely fails on a device, if one is known. Pages of managed memory give way, so they do not
+    /// count as used.
     fn mappable(&self, device: u32) -> Option<u64> {
         Some(self.memory_info(device).ok()??.free)
     }

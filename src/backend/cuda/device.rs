@@ -39,7 +39,7 @@ use std::vec::Vec;
 use cudarc::driver::sys::{CUctx_st, CUdevice, CUdeviceptr, CUstream, CUstream_st};
 use ringmem_layouts::ring::mpmc::SystemAtomics;
 
-use super::driver::{Calls, Driver, Handle, attribute, code, is_final};
+use super::driver::{Calls, Driver, Handle, attribute, code, is_final, is_of_no_stream};
 use super::occupancy::Occupancy;
 use super::process;
 use super::resources::{DriverPool, Events, NO_ACCESS, PinnedChunk, PinnedChunks, READ_WRITE, Stager};
@@ -227,7 +227,7 @@ impl Device {
         let over = loop {
             // SAFETY: the internal stream lives as long as the device.
             match unsafe { self.calls.cuStreamSynchronize(internal.stream()) } {
-                Err(error) if !is_final(&error) && !is_gone(&error) && silent < most_silent => match self.is_idle(&internal) {
+                Err(error) if !is_final(&error) && !is_of_no_stream(&error) && silent < most_silent => match self.is_idle(&internal) {
                     Some(true) => break Err(error),
                     Some(false) => silent = 0,
                     None if silent > TRIES => {
@@ -280,11 +280,6 @@ impl Device {
     fn internal_streams(&self) -> MutexGuard<'_, InternalStreams> {
         self.internal_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// True if the driver does not know the stream any more: another library has destroyed or reset the context, which ended its operations.
-const fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Driver { code: 46 | 201 | 400, .. })
 }
 
 impl Device {

@@ -461,6 +461,11 @@ pub(super) const fn is_final(error: &Error) -> bool {
         if *code == GONE[0] || *code == GONE[1] || matches!(*code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 911))
 }
 
+/// True for an answer about a stream that the driver does not know: another library has destroyed or reset the context, which ended the stream's operations.
+pub(super) const fn is_of_no_stream(error: &Error) -> bool {
+    matches!(error, Error::Driver { code: 46 | 201 | 400, .. })
+}
+
 pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
     match code {
         0 => Ok(()),

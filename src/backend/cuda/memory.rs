@@ -144,7 +144,7 @@ impl Inner {
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
             said.map_err(|error| self.explain(error, home, request))?;
             if let Err(error) = if is_zeroed { home.run_and_ask(|internal| zero(address, internal.stream())) } else { Ok(()) } {
-                // SAFETY: the memory was just allocated, and its only use has failed or is complete.
+                // SAFETY: the memory was just allocated. The call waits for the fill, if that is still queued.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
@@ -160,7 +160,8 @@ impl Inner {
             })
         };
         let outcome = match on {
-            None => home.run_and_ask(|internal| take(internal.stream())).map(|()| None),
+            // Also after a failure: below, another stream frees the memory.
+            None => home.run_and_wait(|internal| take(internal.stream())).map(|()| None),
             Some(on) => {
                 let queue = self.stream(on)?;
                 let length = Length::Bytes(if is_zeroed { bytes as u64 } else { 0 });
