@@ -207,7 +207,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.process.is_this() { self.receiver.pop_with(act) } else { Ok(false) }
     }
 
-    /// Iterates over answers until [`recv`](Self::recv) fails: also at a timeout or fault, which [`recv`](Self::recv) then returns again.
+    /// Iterates over answers until [`recv`](Self::recv) fails, also at a timeout or fault. For its error, call [`recv`](Self::recv) in a loop instead.
     pub fn iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.recv().ok())
     }

@@ -27,8 +27,8 @@ use crate::backend::DeviceAddress;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Requests that a cached block served, or one of nearly its size that the request's stream alone still uses; above 1 MiB over an address range, where blocks have no size
-    /// class and so no cache, also those that free memory served at once. 0 in an [exact](crate::pool::Builder::exact) pool.
+    /// Requests that a cached block served, or a block of nearly their size that their stream alone still uses. Above 1 MiB over an address range, where
+    /// blocks have no size class and so no cache, also those that free memory served at once. 0 in an [exact](crate::pool::Builder::exact) pool.
     pub hits: u64,
     /// All other requests.
     pub misses: u64,

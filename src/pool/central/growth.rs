@@ -72,7 +72,7 @@ impl<M: Memory> Central<M> {
         Ok((self.grow_or_reclaim(request, on, waits)?, false))
     }
 
-    /// Ways 2 to 11.
+    /// Ways 2 to 12.
     #[cold]
     fn grow_or_reclaim(&self, request: &Request, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let Request { class_bytes, bytes, align } = *request;
@@ -326,7 +326,7 @@ impl<M: Memory> Central<M> {
                     return self.add_slab(block, part, align, request.zone());
                 }
                 // Host and device address it differently, so that no part of it has the alignment on both sides.
-                let ready = block.ready.map_or(Uses::NONE, Uses::of);
+                let ready = Uses::from(block.ready);
                 self.free_removed(block, &ready, Self::note_return);
                 if slab_align >= align {
                     return Err(Error::Align { asked: align, most });

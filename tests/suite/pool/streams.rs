@@ -1,22 +1,28 @@
+use std::sync::Arc;
+
+use ringmem::backend::host::HostBackend;
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;
 
-use super::{Bytes, Held, KIB, MIB, address, allocations, backend, builder, give, pool};
+use super::{Bytes, DevicePool, Held, KIB, MIB, address, allocations, backend, builder, give, pool};
 
-#[test]
-fn a_freed_block_is_reused_at_once_only_on_its_stream() {
-    let backend = backend(64 * MIB);
-    let pool = pool(&backend);
-    let (first, second) = (Stream::new(&backend, 0).unwrap(), Stream::new(&backend, 0).unwrap());
-    let held = Held::new(&backend, &first);
-    let buffer = give(&pool, KIB);
+/// Frees a block of `bytes` that a stream uses. A request of that stream for `asked` bytes gets it at once; one of `others` does not, nor one of another stream or
+/// of the host.
+fn is_reused_at_once_only_on_its_stream(backend: &Arc<HostBackend>, pool: &DevicePool, bytes: u64, asked: u64, others: &[u64]) {
+    let (first, second) = (Stream::new(backend, 0).unwrap(), Stream::new(backend, 0).unwrap());
+    let held = Held::new(backend, &first);
+    let buffer = give(pool, bytes);
     let at = address(&buffer);
     drop(first.fill(buffer, .., 1).expect("queued"));
-
-    let others = [Bytes::new_on(pool.clone(), 1024, &second).unwrap(), give(&pool, KIB)];
-    assert!(others.iter().all(|other| address(other) != at), "to another stream, or to the host");
-    let own = Bytes::new_on(pool.clone(), 1024, &first).unwrap();
+    let on = |bytes: u64, stream| Bytes::new_on(pool.clone(), bytes as usize, stream).unwrap();
+    let mut others: Vec<Bytes> = others.iter().map(|&bytes| on(bytes, &first)).collect();
+    others.extend([on(asked, &second), give(pool, asked)]);
+    assert!(others.iter().all(|other| address(other) != at), "to another stream, the host, or a request of another length");
+    let before = pool.statistics();
+    let own = on(asked, &first);
     assert_eq!(address(&own), at);
+    let after = pool.statistics();
+    assert_eq!((after.pending, after.reserved_bytes), (0, before.reserved_bytes));
     let last = second.fill(own, .., 9).expect("queued");
     assert!(!last.is_done(), "the first stream is held");
     held.release();
@@ -27,30 +33,18 @@ fn a_freed_block_is_reused_at_once_only_on_its_stream() {
 }
 
 #[test]
+fn a_freed_block_is_reused_at_once_only_on_its_stream() {
+    let backend = backend(64 * MIB);
+    is_reused_at_once_only_on_its_stream(&backend, &pool(&backend), KIB, KIB, &[]);
+}
+
+#[test]
 fn a_block_without_a_cache_is_reused_at_once_only_on_its_stream() {
-    for (is_exact, bytes) in [(false, 4 * MIB), (true, 4 * MIB), (true, 2 * KIB)] {
+    for (is_exact, bytes, hits) in [(false, 4 * MIB, 1), (true, 4 * MIB, 0), (true, 2 * KIB, 0)] {
         let backend = backend(64 * MIB);
         let pool = builder(&backend).exact(is_exact).build().unwrap();
-        let (first, second) = (Stream::new(&backend, 0).unwrap(), Stream::new(&backend, 0).unwrap());
-        let held = Held::new(&backend, &first);
-        let buffer = give(&pool, bytes);
-        let at = address(&buffer);
-        drop(first.fill(buffer, .., 1).expect("queued"));
-        let on = |bytes: u64, stream| Bytes::new_on(pool.clone(), bytes as usize, stream).unwrap();
-        let others = [on(bytes, &second), give(&pool, bytes), on(bytes - bytes / 4, &first), on(bytes + 1, &first)];
-        assert!(others.iter().all(|other| address(other) != at), "to another stream, the host, or a request of another length");
-        let before = pool.statistics();
-        let own = on(bytes - bytes / 16, &first);
-        assert_eq!(address(&own), at);
-        let after = pool.statistics();
-        assert_eq!((after.hits - before.hits, after.pending, after.reserved_bytes), (u64::from(!is_exact), 0, before.reserved_bytes));
-        let last = second.fill(own, .., 9).expect("queued");
-        assert!(!last.is_done(), "the first stream is held");
-        held.release();
-        let own = last.wait().expect("no failure");
-        assert!(own.to_vec().unwrap().iter().all(|&byte| byte == 9));
-        drop((own, others));
-        assert_eq!(pool.statistics().live, 0);
+        is_reused_at_once_only_on_its_stream(&backend, &pool, bytes, bytes - bytes / 16, &[bytes - bytes / 4, bytes + 1]);
+        assert_eq!(pool.statistics().hits, hits);
     }
 }
 
