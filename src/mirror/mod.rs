@@ -11,7 +11,8 @@
 //! 5. A mirror dropped with work queued is freed after its uses, a forgotten one never. The host has no slice of memory that queued work
 //!    uses.
 //! 6. Transfers are ordered after all queued work on both copies, on any stream.
-//! 7. If the device shares mapped host memory, one buffer serves both sides, without copies.
+//! 7. If the device shares mapped host memory, one buffer serves both sides, without copies. Its writes cannot be discarded: the call is an
+//!    error, and a call of [`synchronize`](MirroredBuffer::synchronize) ends a conflict.
 //!
 //! All methods take `&mut self`: share a mirror in a [`Mutex`](std::sync::Mutex).
 //!

@@ -60,7 +60,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or a transfer to it failed.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or a transfer to it failed. If one buffer
+    /// [serves both sides](Self::is_shared), the device has no other copy than the one with the host's writes.
     pub fn discard_host(&mut self) -> Result<()> {
         self.discard(Side::Host)
     }
@@ -119,7 +120,8 @@ where
             return Ok(());
         }
         let rest = side.other();
-        if !self.has(rest) || self.is_torn {
+        let is_only_copy = self.is_shared && self.state.is_dirty(side);
+        if !self.has(rest) || self.is_torn || is_only_copy {
             return Err(self.has_no(rest));
         }
         self.state = State::dirty(rest);

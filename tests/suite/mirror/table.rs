@@ -89,6 +89,16 @@ impl Cell {
         self.after.contains("NotAllocated") || self.after.contains("Copy") || self.after.contains("Conflict")
     }
 
+    /// One buffer serves both sides: there is no older copy to return to.
+    pub fn of_a_shared_mirror(self) -> Self {
+        let after = match (self.call, self.before) {
+            ("discard_host", "HD") => "NoDeviceCopy",
+            ("discard_device", "DD") => "NoHostCopy",
+            _ => self.after,
+        };
+        Self { after, ..self }
+    }
+
     pub fn copies(self) -> [u64; 2] {
         [self.after.ends_with("up").into(), self.after.ends_with("down").into()]
     }
@@ -98,7 +108,7 @@ impl Cell {
             ("copy_from" | "fill", _) => NEW,
             (call, _) if writes(call).is_some() => NEW,
             ("free", _) | (_, "U") => [0; LEN],
-            ("discard_host", "HD") | ("discard_device", "DD") => OLDER,
+            ("discard_host", "HD") | ("discard_device", "DD") if !self.is_error() => OLDER,
             _ => LAST,
         }
     }
@@ -205,7 +215,7 @@ where
     assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), cell.elements(), "{cell:?}: on the device");
 }
 
-fn name(error: &Error) -> &'static str {
+pub fn name(error: &Error) -> &'static str {
     match error {
         Error::Mirror { what: MirrorFault::NotAllocated, .. } => "NotAllocated",
         Error::Mirror { what: MirrorFault::NoHostCopy, .. } => "NoHostCopy",
