@@ -34,7 +34,7 @@ impl Chunks {
         }
         let asked = elements.saturating_mul(size);
         if asked > most {
-            return Err(Error::Size { what: "chunk size", asked, least: 0, most });
+            return Err(Error::Size { what: "size in bytes", asked, least: 0, most });
         }
         Ok(Self { next: 0, end: asked, step: chunk - chunk % least })
     }

@@ -134,7 +134,7 @@ fn invalid_chunks_are_errors_and_return_the_buffers() {
     let short = GpuBuffer::<[u8; 12]>::new(Device::new(&backend, 0), 9).expect("room");
     let rejected = Chunked::new(&stream, from, short, 12, 1).expect_err("another length");
     assert!(matches!(rejected.error, Error::Size { what: "length in elements", least: 9, asked: 10, .. }), "{rejected}");
-    assert!(matches!(Chunks::new(u64::MAX / 2, 4, 64), Err(Error::Size { asked: u64::MAX, .. })));
+    assert!(matches!(Chunks::new(u64::MAX / 2, 4, 64), Err(Error::Size { what: "size in bytes", asked: u64::MAX, .. })));
     assert!(matches!(Chunks::new(0, 0, 0), Err(Error::Size { asked: 0, least: 1, .. })));
     assert_eq!(Chunks::new(5, 0, 1).expect("no bytes").count(), 0);
 }
