@@ -46,7 +46,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
+        (Some(start), Some(end)) if start > end && start <= size => {
             Err(Error::Size { what: "range end", asked: end as u64, least: start as u64, most: size as u64 })
         }
         (start, end) => {

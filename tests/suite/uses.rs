@@ -121,6 +121,9 @@ fn inverted_and_too_long_ranges_have_distinct_errors() {
     #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
     let error = buffer.slice(7..3).expect_err("inverted");
     assert!(matches!(error, Error::Size { what: "range end", least: 7, asked: 3, .. }), "{error}");
+    #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
+    let error = buffer.slice(12..3).expect_err("inverted, and from beyond the end");
+    assert!(matches!(error, Error::Range { offset: 12, size: 10, .. }), "no end would do: {error}");
     let error = buffer.slice(3..11).expect_err("too long");
     assert!(matches!(error, Error::Range { offset: 3, len: 8, size: 10, element_bytes: 4 }), "{error}");
 }
