@@ -67,14 +67,14 @@ impl Guard {
         }
     }
 
-    /// Counts a failure; the count begins anew after a reset.
+    /// Counts a failure. The count begins anew at a reset in the same step: no other call sees the threshold, or loses its failure.
     fn is_reset_due(&self) -> bool {
-        let failures = self.since_reset.fetch_add(1, Relaxed).saturating_add(1);
-        let is_due = self.policy.is_some_and(|policy| failures >= policy.reset);
-        if is_due {
-            self.since_reset.store(0, Relaxed);
-        }
-        is_due
+        let Some(policy) = self.policy else { return false };
+        let is_due = |failures: u32| failures >= policy.reset;
+        let counted = |before: u32| before.saturating_add(1);
+        let next = |before| if is_due(counted(before)) { 0 } else { counted(before) };
+        let (Ok(before) | Err(before)) = self.since_reset.fetch_update(Relaxed, Relaxed, |before| Some(next(before)));
+        is_due(counted(before))
     }
 
     pub fn read(&self, statistics: Statistics) -> Statistics {
@@ -84,5 +84,24 @@ impl Guard {
             resets: self.resets.load(Relaxed),
             ..statistics
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn concurrent_failures_reset_once_per_threshold() {
+        const FAILURES: u32 = 200_000;
+        let guard = Guard::new(Some(ErrorPolicy { reset: 2, ..ErrorPolicy::DEFAULT }));
+        let fail = || (0..FAILURES).filter(|_| guard.is_reset_due()).count();
+        let resets = thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(fail));
+            threads.map(|thread| thread.join().expect("no panic")).iter().sum::<usize>()
+        });
+        assert_eq!((resets, guard.since_reset.load(Relaxed)), (4 * FAILURES as usize / 2, 0));
     }
 }
