@@ -47,6 +47,7 @@ pub(super) trait AnyMirror: Any + Send + Sync {
     fn type_name(&self) -> &'static str;
     /// The copy whose bytes are in the budget, and its uses, if it is allocated.
     fn counted(&self) -> Option<(Block, Uses)>;
+    fn size_bytes(&self) -> u64;
     fn backend(&self) -> &Arc<dyn Backend>;
     fn free(&mut self) -> Result<()>;
 }
@@ -62,6 +63,9 @@ where
     }
     fn counted(&self) -> Option<(Block, Uses)> {
         self.main_copy()
+    }
+    fn size_bytes(&self) -> u64 {
+        Self::size_bytes(self) as u64
     }
     fn backend(&self) -> &Arc<dyn Backend> {
         self.device_memory().backend()
@@ -80,6 +84,14 @@ pub(super) struct StoredMirror {
 impl StoredMirror {
     pub(super) fn close(mut self) -> Result<()> {
         self.free()
+    }
+
+    /// A lease can put another mirror in the place of this one.
+    fn recount(&mut self) {
+        let bytes = self.mirror.size_bytes();
+        if let Some(reservation) = self.reservation.as_mut().filter(|reservation| reservation.bytes() != bytes) {
+            reservation.recount(bytes);
+        }
     }
 
     /// The steps are explained in `entry`.
@@ -123,6 +135,9 @@ impl Drop for StoredMirror {
 /// It borrows the manager; [`into_owned`](Self::into_owned) makes it own a handle. It may be dropped with work queued, as [listed](MirroredBuffer::used_by)
 /// in the mirror.
 ///
+/// A caller can replace the mirror as a whole, as with [`mem::replace`](core::mem::replace). From the end of the lease on, the manager counts
+/// the bytes of the new mirror. Its memory may exist already, so that they count even beyond the limit.
+///
 /// ```
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::MemoryManager;
@@ -141,8 +156,8 @@ impl Drop for StoredMirror {
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct MirrorLease<'a, T, H: Memory, D: Memory> {
-    // INVARIANT: the mirror is a `MirroredBuffer<T, H, D>`.
-    value: Exclusive<'a, StoredMirror>,
+    // INVARIANT: the mirror is a `MirroredBuffer<T, H, D>`. Taken only when this is dropped.
+    value: ManuallyDrop<Exclusive<'a, StoredMirror>>,
     _mirror: PhantomData<MirrorId<T, H, D>>,
 }
 
@@ -240,11 +255,11 @@ impl<M: Memory<Visibility: DeviceReadable> + Clone> MemoryManager<M> {
     {
         let value = self.store().mirrors.exclusive(index)?;
         value.check::<MirroredBuffer<T, H, M>>()?;
-        Ok(MirrorLease { value, _mirror: PhantomData })
+        Ok(MirrorLease { value: ManuallyDrop::new(value), _mirror: PhantomData })
     }
 }
 
-impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
+impl<'a, T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'a, T, H, D> {
     /// Returns the mirror's id.
     #[must_use]
     pub fn id(&self) -> MirrorId<T, H, D> {
@@ -254,7 +269,7 @@ impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
     /// Makes the lease own a handle of the manager.
     #[must_use]
     pub fn into_owned(self) -> MirrorLease<'static, T, H, D> {
-        MirrorLease { value: self.value.into_owned(), _mirror: PhantomData }
+        MirrorLease { value: ManuallyDrop::new(self.into_value().into_owned()), _mirror: PhantomData }
     }
 
     /// Removes the mirror from the manager and returns it.
@@ -263,9 +278,24 @@ impl<T: DeviceBytes, H: Memory, D: Memory> MirrorLease<'_, T, H, D> {
     ///
     /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the mirror stays.
     pub fn take(self) -> Result<MirroredBuffer<T, H, D>> {
-        let (stored, _) = self.value.remove()?;
+        let (stored, _) = self.into_value().remove()?;
         // SAFETY: by the invariant of `value` the mirror is a `MirroredBuffer<T, H, D>`.
         Ok(unsafe { stored.into_mirror() })
+    }
+
+    fn into_value(self) -> Exclusive<'a, StoredMirror> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped or used again.
+        unsafe { ManuallyDrop::take(&mut this.value) }
+    }
+}
+
+impl<T, H: Memory, D: Memory> Drop for MirrorLease<'_, T, H, D> {
+    fn drop(&mut self) {
+        // Before the end of the lease, which may free the mirror.
+        self.value.recount();
+        // SAFETY: only here, or in `into_value`, which does not drop.
+        unsafe { ManuallyDrop::drop(&mut self.value) };
     }
 }
 

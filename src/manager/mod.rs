@@ -8,6 +8,7 @@
 //!    type, is an error. A [registered](MemoryManager::register) buffer was allocated by the caller, has no name and does not grow.
 //! 5. Growth copies the live elements on the device. After a failure the buffer is unchanged, in a group every buffer of it.
 //! 6. The sum of all blocks and reservations never exceeds the limit, including registered buffers, both blocks of a resize and pending frees.
+//!    The exception is a mirror that a [`MirrorLease`] replaces as a whole: its bytes count from the end of the lease, even beyond the limit.
 //! 7. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear), [`cleanup`](MemoryManager::cleanup) and a reference that hands a buffer over
 //!    free buffers.
 //! 8. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Sender and receiver check its bounds.

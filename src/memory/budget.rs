@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// A limit in bytes, and the bytes in use, shared by clones.
 ///
-/// 1. Check and reservation are one atomic step: [`used`](Self::used) never exceeds the limit.
+/// 1. Check and reservation are one atomic step: [`reserve`](Self::reserve) never exceeds the limit.
 /// 2. A [`Reservation`] releases its bytes on drop, not if forgotten.
 /// 3. It only counts: reserve before an allocation, release after the free.
 ///
@@ -151,6 +151,19 @@ impl Reservation {
 
     pub(crate) fn join(&mut self, mut other: Self) {
         self.bytes += mem::take(&mut other.bytes);
+    }
+
+    /// Counts the bytes of memory that exists already, also beyond the limit.
+    pub(crate) fn recount(&mut self, bytes: u64) {
+        let Shared { used, peak, .. } = &*self.budget.shared;
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            // Sizes of mirrors without memory can have a sum that is no `u64`: then the old bytes count on.
+            let Ok(before) = used.fetch_update(Relaxed, Relaxed, |used| used.checked_add(more)) else { return };
+            peak.fetch_max(before + more, Relaxed);
+        } else {
+            self.budget.give(self.bytes - bytes);
+        }
+        self.bytes = bytes;
     }
 
     /// Returns the budget, of which the caller then owns the bytes.

@@ -1,3 +1,5 @@
+use std::mem;
+
 use super::*;
 use crate::rig::busy_stream::Held;
 use ringmem::backend::host::{Fault, Faults, Verb};
@@ -103,4 +105,34 @@ fn a_failed_free_of_a_mirror_is_the_error_of_its_release() {
     backend.set_faults(&Faults::new().on(Verb::Free, Fault::nth(1)));
     assert!(matches!(manager.free(id), Err(Error::Injected { .. })));
     assert_eq!((manager.contains(id), live(&backend), manager.statistics().used_bytes), (false, 0, 0), "freed anyway");
+}
+
+#[test]
+fn a_mirror_that_a_lease_replaces_counts_from_the_end_of_the_lease() {
+    let backend = backend();
+    let manager = MemoryManager::with_limit(Device::new(&backend, 0), 100);
+    let used = || (manager.budget().used(), manager.budget().peak());
+    let id = manager.register_mirror(mirror(&backend, &[1; 4])).expect("room");
+    let mut lease = manager.lease_mirror(id).expect("live");
+    drop(mem::replace(&mut *lease, mirror(&backend, &[2; 100])));
+    drop(lease);
+    assert_eq!(used(), (400, 400), "beyond the limit: its memory exists");
+    assert!(matches!(manager.reserve(1), Err(Error::Limit { requested: 1, used: 400, limit: 100, .. })));
+
+    let mut lease = manager.lease_mirror(id).expect("live").into_owned();
+    *lease = mirror(&backend, &[3; 2]);
+    drop(lease);
+    assert_eq!(used(), (8, 400));
+
+    let mut lease = manager.lease_mirror(id).expect("live");
+    *lease = mirror(&backend, &[4; 5]);
+    assert_eq!(manager.free(id).expect("live"), 1);
+    drop(lease);
+    assert_eq!((used(), live(&backend)), ((0, 400), 0));
+
+    let id = manager.register_mirror(mirror(&backend, &[5; 4])).expect("room");
+    let mut lease = manager.lease_mirror(id).expect("live");
+    *lease = mirror(&backend, &[6; 7]);
+    let taken = lease.take().expect("this process");
+    assert_eq!((taken.len(), manager.budget().used()), (7, 0));
 }
