@@ -308,7 +308,7 @@ unsafe fn created(devices: *const Devices, device: u32, stream: *mut c_void) -> 
     // SAFETY: the devices are null or open, as the caller promises.
     let devices = unsafe { borrowed(devices, "devices") }?;
     let raw: Raw = stream.addr();
-    let id = devices.streams.created(device, raw).ok_or_else(|| {
+    let id = devices.streams.created(device, raw)?.ok_or_else(|| {
         Failure::new(Status::Invalid, format!("stream {raw:#x} is not one of `ringmem_stream_create` on device {device}"))
     })?;
     Ok((devices.streams.backend(), id))

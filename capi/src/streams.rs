@@ -120,11 +120,11 @@ impl Streams {
         Ok(raw)
     }
 
-    /// Returns the number of a stream that was created here.
-    pub fn created(&self, device: u32, raw: Raw) -> Option<StreamId> {
-        self.check_process().ok()?;
+    /// Returns the number of a stream, if it was created here.
+    pub fn created(&self, device: u32, raw: Raw) -> Result<Option<StreamId>, Failure> {
+        self.check_process()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(device, raw)).copied();
-        known.filter(|known| known.is_created).map(|known| known.id)
+        Ok(known.filter(|known| known.is_created).map(|known| known.id))
     }
 
     /// Adds a listener for as long as it lives.

@@ -2,6 +2,7 @@
 
 use crate::rig::Alone;
 use crate::{KIB, MIB, NULL, Opened, alone, holds_in_a_forked_child, text};
+use ringmem_capi::devices::{Direction, ringmem_copy, ringmem_fill};
 use ringmem_capi::pool::{Memory, ringmem_pool_close, ringmem_pool_free};
 use ringmem_capi::status::Status;
 
@@ -16,6 +17,13 @@ alone! {
             let freed = unsafe { [ringmem_pool_free(pool.0, x, stream), ringmem_pool_free(other.0, y, stream)] };
             let refused = [pool.try_allocate(KIB, stream), other.try_allocate(KIB, NULL)];
             let is_right = freed == [Status::Ok; 2] && refused == [Err(Status::Unsupported); 2] && text().contains("parent process");
+            // SAFETY: open devices, and two parts of a live block that nothing else uses.
+            let queued = unsafe {
+                let end = x.wrapping_byte_add(KIB);
+                let copied = ringmem_copy(devices.0, 0, x, end, KIB as u64, Direction::OnDevice as i32, stream);
+                [(copied, text()), (ringmem_fill(devices.0, 0, x, 1, KIB as u64, stream), text())]
+            };
+            let is_right = is_right && queued.iter().all(|(status, text)| *status == Status::Unsupported && text.contains("parent process"));
             let is_empty = pool.trim(0) == 0 && pool.statistics().live == 0;
             // SAFETY: open, and not used in this process afterwards.
             let closed = unsafe { [ringmem_pool_close(pool.0), ringmem_pool_close(other.0)] };
