@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use crate::memory::{Buffer, Memory};
 use crate::stream::Pending;
-use crate::{DeviceBytes, Rejected};
+use crate::{DeviceBytes, Error, Rejected};
 
 /// No call waits or frees under the lock. One half takes a copy's outcome, outside the lock: its error is reported once.
 pub(super) struct Slots<T, H: Memory> {
@@ -19,7 +19,7 @@ pub(super) struct Books<T, H: Memory> {
     pub free: Vec<Buffer<T, H>>,
     pub unread: VecDeque<Unread<T, H>>,
     pub is_held: bool,
-    /// One half takes a copy's outcome; its frame is not in `unread`.
+    /// One half takes a copy's outcome, or queues a copy over a frame; the frame is not in `unread`.
     is_asking: bool,
     pub has_writer: bool,
     pub has_reader: bool,
@@ -118,7 +118,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     }
 }
 
-/// A frame whose outcome is being taken. A drop returns it to its position; after a panic, it is lost with its buffer.
+/// A frame that is not in `unread` for a moment. A drop returns it to its position; after a panic, it is lost with its buffer.
 struct Asking<'a, T, H: Memory> {
     slots: &'a Slots<T, H>,
     told: Option<Unread<T, H>>,
@@ -133,6 +133,50 @@ impl<T, H: Memory> Drop for Asking<'_, T, H> {
                 books.unread.insert(place, told);
             }
         });
+    }
+}
+
+/// The frame that a new one overwrites, without its slot, while the new copy is queued. No reader sees a later frame meanwhile.
+///
+/// After a panic, the frame is lost: the copy may be queued.
+pub(super) struct Overwritten<'a, T, H: Memory> {
+    asking: Asking<'a, T, H>,
+    sequence: u64,
+    error: Option<Error>,
+}
+
+impl<T: DeviceBytes, H: Memory> Overwritten<'_, T, H> {
+    /// Returns the frame with its slot to the reader: nothing was queued.
+    pub fn put_back(mut self, value: Buffer<T, H>) {
+        let transfer = match self.error {
+            Some(error) => Transfer::Lost(Rejected { error, value }),
+            None => Transfer::Whole(value),
+        };
+        self.asking.told = Some(Unread { sequence: self.sequence, transfer });
+    }
+
+    /// Ends the frame; its error was reported to no one.
+    pub fn finish(self, memory: &H) {
+        drop(self.asking);
+        if let Some(error) = self.error {
+            memory.backend().unreported(error);
+        }
+    }
+}
+
+impl<T: DeviceBytes, H: Memory> Slots<T, H> {
+    /// Takes the frame that a new one may overwrite, and its slot. The books are [settled](Self::settle).
+    pub fn overwrite<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> Option<(Buffer<T, H>, Overwritten<'a, T, H>)> {
+        let place = books.oldest()?;
+        let Unread { sequence, transfer } = books.unread.remove(place)?;
+        books.is_asking = true;
+        drop(books);
+        let (slot, error) = match transfer {
+            Transfer::Flying(pending) => (pending.detach(), None),
+            Transfer::Whole(slot) => (slot, None),
+            Transfer::Lost(Rejected { error, value }) => (value, Some(error)),
+        };
+        Some((slot, Overwritten { asking: Asking { slots: self, told: None }, sequence, error }))
     }
 }
 
@@ -156,9 +200,18 @@ impl<T: DeviceBytes, H: Memory> Books<T, H> {
         self.unread.iter().rposition(|unread| matches!(unread.transfer, Transfer::Whole(_)))
     }
 
-    pub fn take_older(&mut self) -> Option<Unread<T, H>> {
+    /// Returns the position of the oldest complete or failed frame, if it is not the newest complete one.
+    fn oldest(&self) -> Option<usize> {
         let oldest = self.unread.iter().position(|unread| !matches!(unread.transfer, Transfer::Flying(_)))?;
-        if self.newest() == Some(oldest) { None } else { self.unread.remove(oldest) }
+        (self.newest() != Some(oldest)).then_some(oldest)
+    }
+
+    /// Returns the length of the slot that [`overwrite`](Slots::overwrite) takes.
+    pub fn oldest_len(&self) -> Option<usize> {
+        match &self.unread.get(self.oldest()?)?.transfer {
+            Transfer::Flying(_) => None,
+            Transfer::Whole(slot) | Transfer::Lost(Rejected { value: slot, .. }) => Some(slot.len()),
+        }
     }
 }
 

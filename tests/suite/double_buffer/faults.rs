@@ -195,3 +195,68 @@ fn every_failure_is_reported_during_concurrent_arrivals() {
         rig.backend.set_faults(&Faults::new());
     }
 }
+
+type Refused = fn(&mut Rig) -> Error;
+
+/// Each start is refused by another call, the last two only once the frame that it would overwrite is taken.
+const REFUSED: [Refused; 4] = [
+    |rig| {
+        let other = Clean::build(HostBackend::builder().device_memory(1 << 20));
+        let mut foreign = GpuBuffer::<u32>::new(Device::new(&other, 0), LEN).expect("room");
+        rig.writer.start(&mut foreign, ..).expect_err("another backend")
+    },
+    |rig| refused_by(rig, Verb::Allocate, LEN / 2),
+    |rig| refused_by(rig, Verb::Copy, LEN),
+    |rig| refused_by(rig, Verb::Copy, LEN / 2),
+];
+
+fn refused_by(rig: &mut Rig, verb: Verb, len: usize) -> Error {
+    rig.backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
+    let error = rig.writer.start(rig.source.as_mut().expect("it is there"), ..len).expect_err("planned");
+    rig.backend.set_faults(&Faults::new());
+    error
+}
+
+#[test]
+fn a_refused_start_overwrites_no_frame() {
+    for refused in REFUSED {
+        let mut rig = Rig::new(2, Policy::Newest);
+        rig.arrive(1);
+        rig.arrive(2);
+        let error = refused(&mut rig);
+        assert!(matches!(error, Error::OtherBackend { .. } | Error::Map { .. } | Error::Injected { .. }), "{error}");
+        assert_eq!([rig.next(), rig.next(), rig.next()], [Some((1, 1)), Some((2, 2)), None], "{error}");
+        assert_eq!(rig.arrive(3), 3, "{error}");
+        assert_eq!(rig.backend.counters().pinned_live.bytes, 2 * BYTES, "{error}");
+    }
+}
+
+#[test]
+fn a_refused_start_keeps_a_failure_for_the_reader() {
+    for refused in REFUSED {
+        let mut rig = Rig::new(2, Policy::Newest);
+        rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+        rig.start(1).expect("it fails later");
+        rig.landed();
+        rig.arrive(2);
+        let error = refused(&mut rig);
+        let failed = rig.reader.next(LIMIT).expect_err("in its place");
+        assert!(matches!(failed, Failed { sequence: 1, error: Error::Injected { call: "copy", .. } }), "{error}: {failed}");
+        assert_eq!((rig.next(), rig.backend.counters().unreported), (Some((2, 2)), 0), "{error}");
+    }
+}
+
+#[test]
+fn a_frame_of_another_length_overwrites_the_oldest_frame() {
+    let mut rig = Rig::new(2, Policy::Newest);
+    rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+    rig.start(1).expect("it fails later");
+    rig.landed();
+    rig.arrive(2);
+    rig.write(3);
+    rig.writer.start(rig.source.as_mut().expect("it is there"), ..LEN / 2).expect("in the place of the first");
+    rig.landed();
+    assert_eq!(rig.backend.counters().unreported, 1);
+    assert_eq!([rig.next(), rig.next(), rig.next()], [Some((2, 2)), Some((3, 3)), None]);
+    assert_eq!(rig.backend.counters().pinned_live.bytes, BYTES + BYTES / 2, "the slot of the first is freed");
+}
