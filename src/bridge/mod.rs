@@ -206,7 +206,9 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.to_device.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
-        self.hurry(moved);
+        if moved > 0 {
+            self.hurry();
+        }
         Ok(moved)
     }
 
@@ -218,12 +220,15 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     pub fn flush_to_host(&mut self) -> Result<u64> {
         self.unanswered = 0;
         let moved = self.to_host.flush()?;
-        self.hurry(moved);
+        if moved > 0 {
+            self.hurry();
+        }
         Ok(moved)
     }
 
-    const fn hurry(&mut self, moved: u64) {
-        if let (Some(up), Some(down), 1..) = (&mut self.to_device.transfer, &mut self.to_host.transfer, moved) {
+    /// Polls soon, even if the indices have stood still for long.
+    pub(crate) const fn hurry(&mut self) {
+        if let (Some(up), Some(down)) = (&mut self.to_device.transfer, &mut self.to_host.transfer) {
             up.rings.transport.hurry();
             down.rings.transport.hurry();
         }

@@ -161,7 +161,10 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
         if order.stop.load(Acquire) {
             let now = Instant::now();
             let patience = || now.checked_add(Duration::from_nanos(order.patience.load(Relaxed)));
-            let (until, polls) = *told.get_or_insert_with(|| (patience(), bridge.polls()));
+            let (until, polls) = *told.get_or_insert_with(|| {
+                bridge.hurry();
+                (patience(), bridge.polls())
+            });
             if until.is_some_and(|until| now >= until) || failing == 0 && bridge.is_settled(polls) {
                 return Ok(());
             }

@@ -99,7 +99,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the kernel has left or times out.
+    /// [`Error::Kernel`] if the kernel has left or times out; the last flush's error if it persists until then.
     pub fn command(&mut self, command: Command) -> Result<()> {
         self.check_process()?;
         let _ = self.flush();
@@ -237,8 +237,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if gets_on(self) {
                 begun = Instant::now();
             }
-            if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
-                return Err(self.fault_on_return(begun.elapsed()));
+            let has_left = self.has_left();
+            if (has_left || begun.elapsed() > self.timeout) && !done(self) {
+                // A kernel that waits for messages to be moved is not at fault.
+                return Err(failed.filter(|_| !has_left).unwrap_or_else(|| self.fault_on_return(begun.elapsed())));
             }
             pause(&mut times);
         }

@@ -15,6 +15,9 @@ use crate::{Error, Result, RingMessage};
 /// Polls of the watching thread between two of a future: half a millisecond at most.
 const MOST_LOOKS: u32 = 5;
 
+/// Between two flushes of a receive, the second of which failed; times the number of failures.
+const FAILING: Duration = Duration::from_micros(50);
+
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Pushes a message and flushes it; waits for room, up to the [timeout](super::Options::timeout).
     ///
@@ -22,10 +25,16 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left. If it leaves meanwhile, it may not read the message.
+    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left, after a crash at most a millisecond later. If it leaves meanwhile, it
+    /// may not read the message.
     pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
         let (begun, mut times, mut message) = (Instant::now(), 0, message);
-        if !self.process.is_this() || self.state().is_none_or(State::has_ended) {
+        // A kernel that crashed leaves its last state. Only the driver knows, whose answer takes longer than a send.
+        let is_due = begun.saturating_duration_since(self.asked) >= Duration::from_millis(1);
+        if is_due {
+            self.asked = begun;
+        }
+        if self.state().is_none_or(State::has_ended) || self.kernel.is_none() || is_due && self.has_returned() {
             return Err(SendError::Kernel { error: self.fault_on_return(Duration::ZERO), message });
         }
         loop {
@@ -138,7 +147,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if let Some(received) = receiving.step(self, timeout) {
                 return received;
             }
-            pause(&mut times);
+            match self.bridge.failing().into_iter().max() {
+                None | Some(0) => pause(&mut times),
+                // A passing failure has a tenth of a second to pass.
+                Some(failing) => std::thread::sleep(FAILING * failing.min(MOST_FAILURES)),
+            }
         }
     }
 
@@ -360,13 +373,15 @@ impl Receiving {
             match channel.try_recv() {
                 Ok(answer) => return Some(Ok(answer)),
                 Err(ReceiveError::Corrupt(corrupt)) => return Some(Err(AttachError::Corrupt(corrupt).into())),
+                Err(ReceiveError::Flush(error @ Error::Attach(AttachError::Corrupt(_)))) => return Some(Err(error)),
                 Err(ReceiveError::Flush(error)) => self.failed = Some(error),
                 // An awaited poll does not end the failure.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
             }
-            // The last answers may be in flight, or lost.
-            let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
-            let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
+            // Either direction: a message that cannot be moved to the kernel has no answer.
+            let is_lost = self.failed.is_some() && channel.bridge.failing().into_iter().any(|failing| failing >= MOST_FAILURES);
+            // The last answers may be in flight.
+            let is_over = is_lost || self.polls.is_some_and(|polls| channel.bridge.has_brought_all(polls));
             let waited = self.begun.elapsed();
             let is_late = timeout.is_some_and(|timeout| waited > timeout);
             // A caller that receives this error may restart the kernel at once.
@@ -380,6 +395,7 @@ impl Receiving {
                 return None;
             }
             self.polls = Some(channel.bridge.polls());
+            channel.bridge.hurry();
         }
     }
 }

@@ -106,6 +106,8 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     kept: Vec<Box<dyn Send>>,
     published: Published,
     process: Process,
+    /// When a send last asked the driver whether the kernel has returned.
+    asked: Instant,
     /// [`Groups`], for a grouped kernel.
     shared: Option<Pages>,
     region: PinnedBuffer<Page>,
@@ -269,6 +271,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             kept: Vec::new(),
             published: Published::new(options)?,
             process: Process::this(),
+            asked: Instant::now(),
             shared,
             region,
             stream: Stream::new(backend, device)?,

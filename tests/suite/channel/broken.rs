@@ -2,9 +2,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use futures::executor::block_on;
+use ringmem::attach::{AttachError, Corrupt};
 use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
-use ringmem::{ControlBlock, HostWord, Machine, TelemetryBuffer};
+use ringmem::{ControlBlock, HostWord, Machine, RingHeader, TelemetryBuffer};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
 
 #[cfg(target_os = "linux")]
@@ -137,6 +138,38 @@ unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     LEAVING.store(true, Release);
 }
 
+/// Becomes active, and reports no end.
+unsafe fn crashes(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
+    // SAFETY: mapped, kept by the channel; the only kernel on it.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    control.enter(State::Ready);
+    let mut times = 0;
+    while control.command().0 != 1 {
+        host.pause(times);
+        times += 1;
+    }
+    assert!(control.enter(State::Active));
+    control.acknowledge(1);
+    panic!("a kernel of the test panics");
+}
+
+/// Stores an impossible index, and goes on until it is sent away.
+unsafe fn miscounts(host: &dyn KernelHost, arguments: &[u64]) {
+    let miscount = |mut control: DeviceSide<'_, HostWord>| {
+        let address = control.addresses().output.peer;
+        let header = host.translate(address, 384).expect("a header").cast::<RingHeader<HostWord>>();
+        // SAFETY: mapped, kept by the channel; a header consists of words.
+        unsafe { header.as_ref() }.producer.tail.store(77_777, Release);
+        while control.command().0 < 3 && control.is_current() {
+            thread::sleep(Duration::from_micros(50));
+        }
+        control.enter(State::Terminated);
+    };
+    // SAFETY: the channel launches this kernel with its control block, as `active` requires.
+    unsafe { active(host, arguments, miscount) }
+}
+
 const BROKEN: Image = Image {
     host: &[
         Entry { name: "returns", arguments: 4, run: returns },
@@ -150,6 +183,8 @@ const BROKEN: Image = Image {
         Entry { name: "handler panics", arguments: 4, run: handler_panics },
         Entry { name: "deaf", arguments: 4, run: deaf },
         Entry { name: "returns late", arguments: 4, run: returns_late },
+        Entry { name: "miscounts", arguments: 4, run: miscounts },
+        Entry { name: "crashes", arguments: 4, run: crashes },
     ],
     ..IMAGE
 };
@@ -192,6 +227,50 @@ fn an_abrupt_exit_returns_the_error_of_the_launch() {
 
     let error = open("active and panics").expect("a channel").close().expect_err("it panics instead of draining");
     assert!(matches!(error, Error::KernelPanicked { name: "active and panics" }), "{error:?}");
+}
+
+#[test]
+fn a_corrupt_index_of_a_living_kernel_ends_a_receive() {
+    for way in ways().into_iter().filter(|way| way.kernel == "echo") {
+        let backend = backend();
+        let options = Options { kernel: "miscounts", timeout: Duration::from_millis(10), ..way };
+        // SAFETY: this kernel takes no own arguments.
+        let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &load(&backend, &BROKEN), &options) }.expect("a channel");
+        let refused = channel.command(Command::PAUSE);
+        assert!(refused.is_err(), "{options:?}: it acknowledges nothing");
+        let begun = Instant::now();
+        for received in [channel.recv_timeout(2 * LIMIT), block_on(channel.recv_async())] {
+            let error = received.expect_err("no answer");
+            assert!(matches!(error, Error::Attach(AttachError::Corrupt(Corrupt { tail: 77_777, .. }))), "{options:?}: {error:?}");
+        }
+        assert!(begun.elapsed() < LIMIT, "{options:?}: it is not the limit that ends it");
+    }
+}
+
+#[test]
+fn a_send_finds_out_that_the_kernel_has_crashed() {
+    let backend = backend();
+    // A full ring asks, too: not to be reached in the seconds that a thread may need to end.
+    let options = Options { input_capacity: 1 << 17, ..Options::new("crashes") };
+    // SAFETY: this kernel takes no own arguments.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &load(&backend, &BROKEN), &options) }.expect("a channel");
+    let (mut failed, mut accepted) = (None, 0);
+    eventually("a send fails", || {
+        failed = channel.send(message(7)).err();
+        accepted += u32::from(failed.is_none());
+        failed.is_some()
+    });
+    assert!(accepted < 1 << 17, "only the full ring ended it");
+    let error = match failed {
+        Some(SendError::Kernel { error, message: back }) if back == message(7) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(error, Error::KernelPanicked { name: "crashes" }), "{error:?}");
+    // From then on without a question to the backend.
+    for _ in 0..3 {
+        let sent = channel.send(message(8));
+        assert!(matches!(sent, Err(SendError::Kernel { error: Error::Kernel { is_over: true, .. }, .. })), "{sent:?}");
+    }
 }
 
 struct Panics;

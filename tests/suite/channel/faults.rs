@@ -1,3 +1,4 @@
+use futures::executor::block_on;
 use ringmem::error::OperationFault;
 
 use ringmem::backend::host::{Fault, Faults, Verb};
@@ -125,6 +126,47 @@ fn a_fault_at_any_call_is_reported_and_leaks_nothing() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_lasting_failure_ends_a_receive_from_a_living_kernel() {
+    for way in ways().into_iter().skip(SHARED) {
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)).on(Verb::Publish, Fault::from(1)));
+        assert!(channel.try_send(message(0)).is_err(), "{way:?}: it stays in the ring");
+        let begun = Instant::now();
+        for received in [channel.recv_timeout(2 * LIMIT), block_on(channel.recv_async())] {
+            assert!(matches!(received, Err(Error::Injected { .. })), "{way:?}: {received:?}");
+        }
+        assert!(begun.elapsed() < LIMIT, "{way:?}: it is not the limit that ends it");
+        channel.check().expect("the kernel runs");
+        backend.set_faults(&Faults::new());
+        assert_eq!(receive(&mut channel), message(0), "{way:?}");
+    }
+}
+
+#[test]
+fn a_drain_returns_the_failure_that_keeps_answers_from_moving() {
+    for way in ways().into_iter().skip(SHARED).filter(|way| way.placement == Some([Placement::DEVICE; 2])) {
+        let backend = backend();
+        let options = Options { input_capacity: 16, output_capacity: 2, timeout: Duration::from_millis(300), ..way };
+        let mut channel = open(&backend, &options).expect("a channel");
+        (0..12).for_each(|id| channel.send(message(id)).expect("room"));
+        // All are in the kernel's ring, and more answers than the rings have room for are to come.
+        eventually("all are in the kernel's ring", || {
+            channel.flush().is_ok_and(|_| channel.input_waiting().is_ok()) && channel.metrics()[0].messages == 12
+        });
+        assert_eq!([receive(&mut channel), receive(&mut channel)], [message(0), message(1)], "{options:?}");
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
+        let drained = channel.drain();
+        assert!(matches!(drained, Err(Error::Injected { .. })), "{options:?}: {drained:?}");
+        backend.set_faults(&Faults::new());
+        for id in 2..12 {
+            assert_eq!(receive(&mut channel), message(id), "{options:?}");
+        }
+        channel.drain().expect("nothing is in its way");
     }
 }
 
