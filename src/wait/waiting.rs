@@ -17,7 +17,7 @@
 //! # What wakes a task
 //!
 //! A thread needs the word alone, and so can be woken by another process. A task needs its waker, which is in a list ([`Wakers`]) of the pair that [`pair`] has
-//! connected. If the other end is elsewhere, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
+//! connected. If the other end is elsewhere or of another ring, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
 //!
 //! # What failures leave
 //!
@@ -204,9 +204,10 @@ where
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// As the function `pair`, with a custom [`Park`].
+    /// As the function `pair`, with a custom [`Park`]. The futures of ends of two rings poll.
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
-        let (park, wakers) = (Arc::new(P::default()), Wakers::new(false));
+        let are_of_one_ring = std::ptr::eq(producer.wait_words().theirs, consumer.wait_words().ours);
+        let (park, wakers) = (Arc::new(P::default()), Wakers::new(!are_of_one_ring));
         let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers));
         (sender, Waiting::with(consumer, how, Side::Receives, park, wakers))
     }

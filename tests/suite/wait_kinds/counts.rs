@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use ringmem::ring::{End, mpmc, spsc};
-use ringmem::wait::{Park, Waiting, pair};
+use ringmem::wait::{Park, Waiting, bounded, pair};
 use ringmem::{HostWord, Local, Word};
 
 use super::{ASLEEP, block_on};
@@ -101,6 +101,29 @@ impl Wake for Woken {
             resume_unwind(Box::new("waker"));
         }
     }
+}
+
+#[test]
+fn the_tasks_of_ends_of_two_rings_poll() {
+    let (mut one, mut other) = (spsc::Ring::<u64, 2>::new(), spsc::Ring::<u64, 2>::new());
+    let ((to_one, from_one), (to_other, from_other)) = (one.split(), other.split());
+    let (_sends_one, mut receives_other) = pair(to_one, from_other, ASLEEP);
+    let (mut sends_other, _receives_one) = pair(to_other, from_one, ASLEEP);
+    let (woken, waker) = Woken::new(false);
+    let mut received = pin!(receives_other.recv_async());
+    for polls in 1..=3 {
+        assert!(received.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(woken.times(), polls, "no end knows of it");
+    }
+    sends_other.send(7).expect("room");
+    assert_eq!(received.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
+    let idle = woken.times();
+    let (mut sender, mut receiver) = bounded::<u64>(2);
+    let mut received = pin!(receiver.recv_async());
+    assert!(received.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(woken.times(), idle, "the sender wakes it");
+    sender.send(8).expect("room");
+    assert_eq!(woken.times(), idle + 1);
 }
 
 #[test]
