@@ -1,7 +1,9 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
+use std::time::Instant;
 use std::vec::Vec;
 
 use super::Stream;
@@ -135,6 +137,40 @@ impl StreamSet {
     pub fn synchronize(&self) -> Result<(), Failures> {
         let failures: Vec<_> = self.iter().enumerate().filter_map(|(index, stream)| Some((index, stream.synchronize().err()?))).collect();
         if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
+    }
+
+    /// As [`synchronize`](Self::synchronize), for at most `timeout` in all. Returns whether the operations that were queued before this call are complete.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::memory::{Device, GpuBuffer};
+    /// use ringmem::stream::{Role, StreamSet};
+    ///
+    /// let backend = HostBackend::builder().build()?;
+    /// let streams = StreamSet::new(&backend, 0, 2)?;
+    /// let filled = streams.role(Role::Memory).fill(GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?, .., 7)?;
+    /// assert!(streams.synchronize_timeout(Duration::from_secs(10))?);
+    /// # drop(filled);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The unreported errors of the streams whose operations are complete, even if others are not.
+    pub fn synchronize_timeout(&self, timeout: Duration) -> Result<bool, Failures> {
+        let begun = Instant::now();
+        // All before the first wait, which may take long.
+        let positions: Vec<_> = self.iter().map(Stream::record).collect();
+        let (mut are_complete, mut failures) = (true, Vec::new());
+        for (index, position) in positions.into_iter().enumerate() {
+            match position.and_then(|position| position.wait_timeout(timeout.saturating_sub(begun.elapsed()))) {
+                Ok(is_complete) => are_complete &= is_complete,
+                Err(error) => failures.push((index, error)),
+            }
+        }
+        if failures.is_empty() { Ok(are_complete) } else { Err(Failures(failures)) }
     }
 }
 

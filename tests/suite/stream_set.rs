@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use crate::rig::busy_stream::Held;
 use crate::rig::leak_checked::Clean;
+use crate::{LIMIT, eventually};
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
@@ -65,6 +66,38 @@ fn synchronize_waits_for_all_streams_and_lists_failures() {
     );
     assert!(matches!(Error::from(failures), Error::Injected { number: 2, .. }));
     streams.synchronize().expect("each was told once");
+}
+
+#[test]
+fn a_timeout_is_for_all_streams_and_keeps_the_errors_of_the_incomplete() {
+    let backend = backend();
+    let streams = StreamSet::new(&backend, 0, 1).expect("streams");
+    assert!(streams.synchronize_timeout(Duration::MAX).expect("idle"));
+    let last = streams.iter().last().expect("four streams");
+    let kernel = Held::new(&backend, last);
+    backend.set_faults(&Faults::new().on(Verb::Fill, Fault::from(1).when_executed()));
+    let buffers = [streams.role(Role::Memory), last].map(|stream| {
+        let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
+        stream.fill(buffer, .., 1).expect("queued").detach()
+    });
+    let mut failed = Vec::new();
+    eventually("the fill behind no kernel fails", || match streams.synchronize_timeout(Duration::from_millis(1)) {
+        Ok(are_complete) => {
+            assert!(!are_complete, "the kernel runs");
+            false
+        }
+        Err(failures) => {
+            failed = failures.iter().map(|(index, _)| index).collect();
+            true
+        }
+    });
+    assert_eq!(failed, [1]);
+    assert!(!streams.synchronize_timeout(Duration::from_millis(1)).expect("told once"), "the kernel runs");
+    kernel.let_go();
+    let failures = streams.synchronize_timeout(LIMIT).expect_err("the fill behind the kernel");
+    assert!(failures.iter().map(|(index, _)| index).eq([3]), "{failures}");
+    assert!(streams.synchronize_timeout(LIMIT).expect("all are told"));
+    drop(buffers);
 }
 
 #[test]
