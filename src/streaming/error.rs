@@ -58,11 +58,11 @@ pub enum Cause {
         source: io::Error,
     },
     /// The source ended early.
-    #[error("ended at byte {at}; its length was {promised} bytes when it was opened")]
+    #[error("ended at byte {at}, before byte {promised}, where it or the job was to end")]
     Truncated {
         /// Its end.
         at: u64,
-        /// Its length at open.
+        /// The end of the job's [range](super::Job::until), or its length at open.
         promised: u64,
     },
     /// The length of the source changed.

@@ -92,13 +92,23 @@ impl Source for FileSource {
     }
 
     fn check(&mut self) -> Result<(), Cause> {
-        let promised = self.length;
-        let now = self.file.metadata().map_err(|source| Cause::Read { at: promised, source })?.len();
-        let goes_on = fill(self, &mut [0], promised)? > 0;
-        match (now == promised, goes_on) {
-            (true, false) => Ok(()),
-            (true, true) => Err(Cause::Endless { promised }),
-            (false, _) => Err(Cause::Changed { promised, now }),
+        check(&self.file, self.length)
+    }
+}
+
+/// Fails if a file no longer ends after the length that it reported at first.
+pub(super) fn check(file: &File, promised: u64) -> Result<(), Cause> {
+    let unreadable = |source| Cause::Read { at: promised, source };
+    let now = file.metadata().map_err(unreadable)?.len();
+    let goes_on = loop {
+        match read_at(file, &mut [0], promised) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.map_err(unreadable)? > 0,
         }
+    };
+    match (now == promised, goes_on) {
+        (true, false) => Ok(()),
+        (true, true) => Err(Cause::Endless { promised }),
+        (false, _) => Err(Cause::Changed { promised, now }),
     }
 }

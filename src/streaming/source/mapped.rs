@@ -5,7 +5,9 @@ use std::io;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::file::check;
 use super::{Cause, Source};
+use crate::sys::file::Accepts;
 
 /// A file mapped one chunk at a time, so that only a chunk counts as the process's memory. For mappings faster than `pread`; a
 /// [`FileSource`](super::FileSource) is safe.
@@ -40,14 +42,15 @@ impl Mapped {
     ///
     /// # Errors
     ///
-    /// The system's error.
+    /// The system's error; [`InvalidInput`](io::ErrorKind::InvalidInput) or [`IsADirectory`](io::ErrorKind::IsADirectory) unless regular.
     ///
     /// # Safety
     ///
     /// While this lives, no process shortens the file (`SIGBUS`) or writes bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        Ok(Self { file, length })
+        let metadata = file.metadata()?;
+        Accepts::Any.check(&metadata)?;
+        Ok(Self { file, length: metadata.len() })
     }
 }
 
@@ -70,9 +73,7 @@ impl Source for Mapped {
     }
 
     fn check(&mut self) -> Result<(), Cause> {
-        let promised = self.length;
-        let now = self.file.metadata().map_err(|source| Cause::Read { at: promised, source })?.len();
-        if now == promised { Ok(()) } else { Err(Cause::Changed { promised, now }) }
+        check(&self.file, self.length)
     }
 }
 

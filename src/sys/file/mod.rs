@@ -16,7 +16,7 @@ mod system;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf, is_separator};
+use std::path::{Path, PathBuf, absolute, is_separator};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,7 +36,7 @@ pub(crate) enum Accepts {
 }
 
 impl Accepts {
-    fn check(self, metadata: &Metadata) -> io::Result<()> {
+    pub(crate) fn check(self, metadata: &Metadata) -> io::Result<()> {
         let refused = |kind, why| Err(io::Error::new(kind, why));
         match self {
             Self::Own if metadata.is_symlink() => refused(io::ErrorKind::InvalidInput, "it is a symbolic link"),
@@ -83,12 +83,13 @@ impl Replacement {
             return Err(refused("names a directory"));
         }
         let path = match accepts {
-            Accepts::Own => path.to_owned(),
+            // A later change of the working directory changes nothing.
+            Accepts::Own => absolute(path)?,
             Accepts::Any => match fs::canonicalize(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
                     return Err(refused("it is a dangling symbolic link"));
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => absolute(path)?,
                 resolved => resolved?,
             },
         };

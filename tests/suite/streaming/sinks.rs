@@ -54,6 +54,29 @@ fn an_uncommitted_file_is_removed() {
     assert_eq!(fs::read_to_string(&path).expect("it is there"), "half");
 }
 
+/// In a child: the directory is the whole process's.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_later_change_of_the_working_directory_changes_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    fs::write(place.path().join("old"), "old").expect("room");
+    let outcome = crate::rig::in_fork::fork(|| {
+        let change = |to: &Path| std::env::set_current_dir(to).is_ok();
+        ["old", "new"].into_iter().all(|name| {
+            let make = || FileSink::create(name).ok().filter(|_| change(Path::new("/")));
+            let dropped = change(place.path()) && make().is_some();
+            let committed =
+                change(place.path()) && make().is_some_and(|mut sink| sink.write_at(b"bytes", 0).is_ok() && sink.commit().is_ok());
+            dropped && committed
+        })
+    });
+    assert!(outcome, "no file was written");
+    assert_eq!(names(place.path()), ["new", "old"], "and nothing else");
+    for name in ["new", "old"] {
+        assert_eq!(fs::read(place.path().join(name)).expect("it is there"), b"bytes", "{name}");
+    }
+}
+
 #[test]
 #[cfg(unix)]
 fn dropping_a_file_sink_in_a_fork_keeps_the_file() {

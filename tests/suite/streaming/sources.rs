@@ -58,6 +58,7 @@ fn a_sequential_source_skips_forward_and_cannot_seek_back() {
     assert!(matches!(&stopped.cause, Cause::Read { at: 0, source } if source.kind() == io::ErrorKind::NotSeekable), "{stopped:?}");
     let stopped = streamer.run(Job::new(&mut Sequential::new(&bytes[..])).until(1001), &mut Through).expect_err("one too many");
     assert!(matches!(stopped.cause, Cause::Truncated { at: 1000, promised: 1001 }), "{stopped:?}");
+    assert_eq!(stopped.cause.to_string(), "ended at byte 1000, before byte 1001, where it or the job was to end");
     assert_eq!(stopped.done % 100, 0);
 }
 
@@ -131,6 +132,11 @@ fn a_file_that_continues_past_its_length_is_an_error() {
     let mut source = FileSource::open("/proc/cpuinfo").expect("it says that it is a file");
     let stopped = streamer(&backend, 100, 2).run(Job::new(&mut source), &mut Through).expect_err("it goes on");
     assert!(matches!(stopped.cause, Cause::Endless { promised: 0 }), "{stopped:?}");
+    // SAFETY: no process shortens it.
+    let mut source =
+        unsafe { ringmem::streaming::Mapped::new(File::open("/proc/cpuinfo").expect("it is there")) }.expect("it says that it is a file");
+    let stopped = streamer(&backend, 100, 2).run(Job::new(&mut source), &mut Through).expect_err("it goes on");
+    assert!(matches!(stopped.cause, Cause::Endless { promised: 0 }), "{stopped:?}");
 }
 
 #[test]
@@ -146,6 +152,11 @@ fn a_mapped_file_is_streamed_through_windows() {
         let job = Job::new(&mut source).from(begin as u64).to(&mut sink);
         streamer(&backend, chunk, 2).run(job, &mut Through).expect("no fault");
         assert!(sink == bytes);
+    }
+    for (place, kind) in [("/dev/null", io::ErrorKind::InvalidInput), ("/", io::ErrorKind::IsADirectory)] {
+        // SAFETY: refused.
+        let refused = unsafe { ringmem::streaming::Mapped::new(File::open(place).expect("it is there")) }.expect_err("no regular file");
+        assert_eq!(refused.kind(), kind, "{place}: {refused}");
     }
     // A promise broken before a mapping is an error, not a signal.
     file.as_file().set_len(500_000).expect("shorter");
