@@ -373,7 +373,6 @@ impl Receiving {
             match channel.try_recv() {
                 Ok(answer) => return Some(Ok(answer)),
                 Err(ReceiveError::Corrupt(corrupt)) => return Some(Err(AttachError::Corrupt(corrupt).into())),
-                Err(ReceiveError::Flush(error @ Error::Attach(AttachError::Corrupt(_)))) => return Some(Err(error)),
                 Err(ReceiveError::Flush(error)) => self.failed = Some(error),
                 // An awaited poll does not end the failure.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
