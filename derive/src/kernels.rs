@@ -201,7 +201,7 @@ fn device_errors() -> Option<String> {
     std::fs::read_to_string(std::env::var_os("RINGMEM_DEVICE_ERRORS")?).ok()
 }
 
-/// Refuses a file that is not PTX, and one that may not end, such as a device. A missing one is `include_bytes!`'s error.
+/// Refuses a file that is not PTX, or may not end, such as a device. A missing one is `include_bytes!`'s error.
 fn checked_in(file: &LitStr) -> Result<()> {
     let folder = file.span().unwrap().local_file().and_then(|source| source.parent().map(std::path::Path::to_owned));
     let Some(path) = folder.map(|folder| folder.join(file.value())) else { return Ok(()) };

@@ -47,7 +47,7 @@ const SECONDS: f32 = 0.01;
 const REPULSION: f32 = 2.0;
 const DRAG: [f32; 4] = [1.0, 0.999, 0.99, 0.9];
 const RUN: usize = 4;
-/// Runs in which a node looks for another one.
+/// Runs in which a node searches for another one.
 const RUNS: usize = 4;
 
 fn add(a: Vec3, b: Vec3, times: f32) -> Vec3 {

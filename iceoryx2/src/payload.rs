@@ -41,7 +41,7 @@ unsafe impl<T: RingMessage> ZeroCopySend for Message<T> {
 
 /// A payload: [`Message`] or `[u8]`.
 pub trait Payload: IceoryxSend + Debug + sealed::Sealed + 'static {
-    /// What the ring holds: `T` or `[u8]`.
+    /// The element of the ring: `T` or `[u8]`.
     type Ring: ?Sized;
 
     #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! What a user chooses for a bridge: the [strategy](TransferStrategy), where the kernel's rings lie, and their capacity.
+//! The choices of a user of a bridge: the [strategy](TransferStrategy), where the kernel's rings lie, and their capacity.
 
 use super::strategy::TransferStrategy;
 use crate::backend::{Capabilities, MemoryLocation};

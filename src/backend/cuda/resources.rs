@@ -1,5 +1,5 @@
-//! What a [`Device`](super::device::Device) owns and lends: events, pinned memory, stagers, and the driver's memory pool. A context must be bound for every
-//! call.
+//! The resources that a [`Device`](super::device::Device) owns and lends: events, pinned memory, stagers, and the driver's memory pool. A context must be
+//! bound for every call.
 //!
 //! 1. An [`Event`] marks completion. It is idle in [`Events`], or has one owner: a queue or a stager. A queue shares it with waiters, and records it again only
 //!    while it has the only reference: else a waiter would wait for later work. When the last reference is dropped, the event is idle again. It is destroyed

@@ -1,4 +1,4 @@
-//! What a stream's thread does: it executes operations in order, and completes each before the next begins.
+//! A stream's thread: it executes operations in order, and completes each before the next begins.
 //!
 //! After an operation the thread 1. completes its number, 2. wakes tasks, 3. frees deferred blocks, whose last use the operation may have been. A failed
 //! operation *taints* the memory that it should have written, so that a later read of it fails instead of returning old bytes; the stream goes on. After a
