@@ -163,7 +163,8 @@ pub struct Field {
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
-    /// The type as written in the source.
+    /// The type as written in the source, spaced as the compiler prints tokens: `CacheLineAligned < [u64; 16] >` under a derive. Compare
+    /// [`type_hash`](Self::type_hash), not this text.
     pub type_name: &'static str,
     /// The ABI hash of the type.
     pub type_hash: u64,
