@@ -1,6 +1,6 @@
 use std::slice;
 
-use ringmem::{Abi, Field, LAYOUTS, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
+use ringmem::{Abi, CacheLineAligned, Field, LAYOUTS, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 use serde_json::{Value, json};
 
 #[repr(C)]
@@ -96,6 +96,29 @@ fn an_svg_map_has_a_box_for_every_nested_field() {
     };
     let places: Vec<usize> = legend.iter().enumerate().map(place).collect();
     assert!(places.is_sorted(), "{places:?}");
+}
+
+#[repr(C, align(128))]
+struct Lines {
+    device: CacheLineAligned<[u64; 16]>,
+    host: CacheLineAligned<[u32; 32]>,
+}
+layout_table! {
+    Lines: size 256, align 128;
+    0   device: CacheLineAligned<[u64; 16]>, "device";
+    128 host: CacheLineAligned<[u32; 32]>, "host";
+}
+
+#[test]
+fn an_svg_map_shows_the_outer_writer_of_nested_fields_without_one() {
+    const LINES: Abi = Abi::of(layout_set!(; Lines));
+    let map = describe::svg(&LINES).to_string();
+    for (party, title) in [
+        ("device", "device.value: [word; 16], 128 bytes at 0, written by device"),
+        ("host", "host.value: [u32; 32], 128 bytes at 128, written by host"),
+    ] {
+        assert!(map.contains(&format!(r#"<g class="{party}"><title>{title}</title>"#)), "{title}\n{map}");
+    }
 }
 
 /// Text that a compiler accepts in a type's or writer's place and that no format may pass on.

@@ -59,7 +59,7 @@ struct Map<'a> {
 impl<'a> Map<'a> {
     fn new(layout: &'a LayoutDescriptor) -> Self {
         let mut leaves = Vec::new();
-        take_apart(layout, "", 0, &mut leaves);
+        take_apart(layout, ("", "", 0), &mut leaves);
         let rows = Rows::new(layout.size, leaves.iter().map(|leaf| leaf.start..leaf.end));
         Self { layout, leaves, rows }
     }
@@ -161,14 +161,17 @@ impl<'a> Map<'a> {
 
 const LINE: usize = 64;
 
-fn take_apart(layout: &LayoutDescriptor, prefix: &str, base: usize, leaves: &mut Vec<Leaf>) {
+/// `outer` is the path, the writer and the start of the field that contains `layout`. A field without a writer has that of the outer one.
+fn take_apart(layout: &LayoutDescriptor, outer: (&str, &'static str, usize), leaves: &mut Vec<Leaf>) {
+    let (prefix, by, base) = outer;
     for field in layout.fields.iter().filter(|field| field.size > 0) {
         let (path, start) = (format!("{prefix}{}", field.name), base + field.offset);
+        let writer = if field.writer.is_empty() { by } else { field.writer };
         if field.layout.shape == Shape::Struct {
-            take_apart(field.layout, &format!("{path}."), start, leaves);
+            take_apart(field.layout, (&format!("{path}."), writer, start), leaves);
         } else {
             let kind = fmt::from_fn(|f| super::spelled(field.layout, f)).to_string();
-            leaves.push(Leaf { path, kind, writer: field.writer, start, end: start + field.size });
+            leaves.push(Leaf { path, kind, writer, start, end: start + field.size });
         }
     }
 }
