@@ -121,6 +121,29 @@ fn an_svg_map_shows_the_outer_writer_of_nested_fields_without_one() {
     }
 }
 
+#[repr(C)]
+struct Partial {
+    named: u32,
+    unnamed: u32,
+}
+layout_table! {
+    Partial: size 8, align 4;
+    0 named: u32, "the trader";
+    4 unnamed: u32, "";
+}
+
+#[test]
+fn an_svg_map_is_neutral_where_a_field_has_no_writer() {
+    const PARTIAL: Abi = Abi::of(layout_set!(; Partial));
+    let map = describe::svg(&PARTIAL).to_string();
+    assert!(map.contains(r#"<g class="none"><title>unnamed: u32, 4 bytes at 4</title>"#), "{map}");
+    assert!(map.contains(r#"<g class="other0"><title>named: u32, 4 bytes at 0, written by the trader</title>"#), "{map}");
+    assert!(map.contains(">u32</text>") && map.contains(">u32 · the trader</text>"), "{map}");
+    let legend = map.matches(r#"<path d="M64 38h14v12h-14Z"/>"#).count();
+    assert_eq!((legend, map.matches("h14v12h-14Z").count()), (1, 1), "one party: {map}");
+    assert!(!map.contains("></text>"), "{map}");
+}
+
 /// Text that a compiler accepts in a type's or writer's place and that no format may pass on.
 const HOSTILE: &str = "\0\u{1b}[31m\u{9b}1m\u{202e}\u{2066}\u{2028}\u{fffe}*/ <b> `|";
 

@@ -1,4 +1,4 @@
-//! A colour for each party: the words of a writer before its first comma or colon.
+//! A colour for each party: the words of a writer before its first comma or colon. A field without a writer has the neutral colour of "none".
 
 use std::fmt::{self, Formatter};
 
@@ -14,7 +14,7 @@ impl Parties {
         let mut others = 0;
         for writer in writers {
             let party = party(writer);
-            if parties.named.iter().any(|(known, _)| *known == party) {
+            if party.is_empty() || parties.named.iter().any(|(known, _)| *known == party) {
                 continue;
             }
             // Other parties have a colour of this map.
@@ -32,6 +32,7 @@ impl Parties {
         parties
     }
 
+    /// Returns `none` for a writer without a party.
     pub fn class(&self, writer: &str) -> &str {
         let party = party(writer);
         self.named.iter().find(|(known, _)| *known == party).map_or("none", |(_, class)| class)

@@ -88,13 +88,14 @@ impl<'a> Map<'a> {
     fn field(&self, leaf: &Leaf, parties: &Parties, f: &mut Formatter<'_>) -> fmt::Result {
         let Leaf { path, kind, writer, start, end } = leaf;
         let bytes = end - start;
+        let [by, after_kind] = [", written by ", " · "].map(|joint| if writer.is_empty() { String::new() } else { format!("{joint}{writer}") });
         writeln!(
             f,
-            r#"<g class="{}"><title>{}: {}, {bytes} bytes at {start}, written by {}</title>"#,
+            r#"<g class="{}"><title>{}: {}, {bytes} bytes at {start}{}</title>"#,
             parties.class(writer),
             text(path),
             text(kind),
-            text(writer)
+            text(&by)
         )?;
         writeln!(f, r#"<path d="{}"/>"#, self.outline(*start, *end))?;
         let (from, to) = widest(*start, *end);
@@ -103,7 +104,7 @@ impl<'a> Map<'a> {
         if to - from >= 4 {
             let side = (width * 5 / 8).min(path.chars().count() * 8 + 8);
             label("name", path, (x + 10, y + 21), 13, side, f)?;
-            label("kind end", &format!("{kind} · {writer}"), (x + width - 10, y + 21), 11, width - side - 32, f)?;
+            label("kind end", &format!("{kind}{after_kind}"), (x + width - 10, y + 21), 11, width - side - 32, f)?;
         } else {
             let middle = x + width / 2;
             label("name mid", path, (middle, y + 15), 13, width - 8, f)?;
