@@ -171,9 +171,15 @@ fn is_reserved(name: &str) -> bool {
     let has = |prefixes: &[&str], suffixes: &[&str]| {
         prefixes.iter().any(|prefix| name.starts_with(prefix)) && suffixes.iter().any(|suffix| name.ends_with(suffix))
     };
+    let begins = |prefix: &&str| {
+        let rest = name.strip_prefix(prefix).unwrap_or_default();
+        rest.starts_with(|next: char| next.is_ascii_uppercase() || next.is_ascii_digit())
+    };
     // ISO/IEC 9899:2018, 7.31.10: names of `stdint.h`, now and later; `_WIDTH` since 2024.
     has(&["int", "uint"], &["_t"])
         || has(&["INT", "UINT"], &["_MIN", "_MAX", "_WIDTH", "_C"])
+        || has(&NUMBERS, &["_BIT", "_MIN", "_MAX", "_WIDTH"])
+        || MACROS.iter().any(begins)
         || KEYWORDS.split_ascii_whitespace().chain(DECLARED.split_ascii_whitespace()).any(|reserved| reserved == name)
 }
 
@@ -186,11 +192,21 @@ const KEYWORDS: &str = "\
     template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile \
     wchar_t while xor xor_eq";
 
+/// Types with macros in `limits.h`.
+const NUMBERS: [&str; 10] = ["BOOL", "CHAR", "LLONG", "LONG", "SCHAR", "SHRT", "UCHAR", "ULLONG", "ULONG", "USHRT"];
+
+/// What macros of `errno.h`, `float.h`, `math.h`, `signal.h`, `stdio.h`, `stdlib.h` and `time.h` begin with, before a capital or a digit. Most are
+/// reserved for such macros: ISO/IEC 9899:2018, 7.31.
+const MACROS: [&str; 11] = ["DBL_", "E", "EXIT_", "FLT_", "FP_", "LDBL_", "M_", "SEEK_", "SIG", "SIG_", "TIME_"];
+
 /// Macros and types of `stddef.h`, `stdint.h`, `assert.h` and `stdalign.h`, macros without arguments of other standard headers that a program
 /// may include first, and macros that GCC and Clang define without a header.
 const DECLARED: &str = "\
     NULL assert max_align_t nullptr_t offsetof ptrdiff_t rsize_t size_t unreachable NDEBUG RSIZE_MAX \
     PTRDIFF_MAX PTRDIFF_MIN PTRDIFF_WIDTH SIG_ATOMIC_MAX SIG_ATOMIC_MIN SIG_ATOMIC_WIDTH SIZE_MAX SIZE_WIDTH WCHAR_MAX WCHAR_MIN WCHAR_WIDTH \
     WINT_MAX WINT_MIN WINT_WIDTH \
-    EOF I complex errno imaginary noreturn stderr stdin stdout \
+    BUFSIZ CLOCKS_PER_SEC DECIMAL_DIG FILENAME_MAX FOPEN_MAX HUGE_VAL HUGE_VALF HUGE_VALL I INFINITY L_tmpnam MATH_ERREXCEPT MATH_ERRNO \
+    MB_CUR_MAX MB_LEN_MAX NAN RAND_MAX TMP_MAX complex errno imaginary math_errhandling noreturn stderr stdin stdout \
+    MAXFLOAT NSIG PATH_MAX PIPE_BUF SSIZE_MAX sa_handler sa_sigaction si_addr si_band si_fd si_int si_overrun si_pid si_ptr si_status si_stime \
+    si_timerid si_uid si_utime si_value \
     i386 linux unix";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use ringmem::{Abi, ControlBlock, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
+use ringmem::{Abi, ControlBlock, Field, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 use zerocopy::FromBytes;
 
 #[derive(FromBytes)]
@@ -357,6 +357,34 @@ fn names_with_a_meaning_in_c_compile_and_stay_different() {
         ["uint8_t int_;", "uint8_t int__;", "uint8_t int___;", "size_t_ size_t__;", "uint8_t linux_;", "uint8_t f___LINE__;", "Line Line_;"]
     {
         assert_eq!(header.matches(&format!("    {member} ")).count(), 1, "{member}\n{header}");
+    }
+}
+
+#[test]
+fn a_field_may_have_the_name_of_a_macro_of_the_c_library() {
+    const HEADERS: [&str; 8] = ["errno.h", "float.h", "limits.h", "math.h", "signal.h", "stdio.h", "stdlib.h", "time.h"];
+    const BYTE: &LayoutDescriptor = &u8::DESCRIPTOR;
+    let included: Vec<&str> = HEADERS.iter().flat_map(|header| ["-include", header]).collect();
+    let output = compile("gcc", "-std=c11", &folder("macros", ""), &[&included[..], &["-dM", "-E", "-x", "c", "/dev/null"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let defined = String::from_utf8(output.stdout).expect("text");
+    let macros = defined.lines().filter_map(|line| line.strip_prefix("#define ")?.split(' ').next()).filter(|name| !name.contains('('));
+    // With the extensions of POSIX that C++ programs get.
+    let names: Vec<&str> = macros.chain(["M_PI", "M_SQRT1_2", "NSIG", "SSIZE_MAX", "sa_handler", "si_pid", "si_value"]).collect();
+    assert!(["NAN", "CHAR_BIT", "EIO", "LDBL_MAX", "SIGINT", "RAND_MAX"].iter().all(|name| names.contains(name)), "{names:?}");
+    let field = |(offset, name): (usize, &&str)| {
+        let name = name.to_string().leak();
+        Field { name, offset, size: 1, type_name: "u8", type_hash: BYTE.hash, layout: BYTE, writer: "host" }
+    };
+    let fields: Vec<Field> = names.iter().enumerate().map(field).collect();
+    let layout =
+        LayoutDescriptor { name: "Macros", size: fields.len(), align: 1, fields: fields.leak(), hash: 1, shape: Shape::Struct, kind: 0 };
+    let header = describe::c(&Abi { layouts: vec![layout].leak(), hash: 2 }).to_string();
+    let folder = folder("macros", &header);
+    for (compiler, standard, language) in COMPILERS.into_iter().chain([("gcc", "-std=gnu17", "c")]) {
+        let all = [&included[..], &["-fsyntax-only", "-include", "layouts.h", "-x", language, "/dev/null"]].concat();
+        let output = compile(compiler, standard, &folder, &all);
+        assert!(output.status.success(), "{compiler} {standard}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
