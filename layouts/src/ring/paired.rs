@@ -5,6 +5,8 @@
 //!    fence.
 //! 3. A slot takes twice the bytes of its message. A GPU lane moves a [`Pair`] of words with one access; the other side may see its halves at
 //!    different times.
+//! 4. A producer that dies before the last store of a push leaves no message: the next producer takes the slot. Only a pop that began before the
+//!    death and ends after the next push could see words of both.
 //!
 //! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place.
 //!
@@ -84,24 +86,30 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
         &self.pair(index, number / 2)[(number % 2) as usize]
     }
 
-    /// The messages from `head` on. Later words that look like messages, left by an earlier use of the memory, become 0.
+    /// The messages from `head` on: slots of which each word has its flag. Words of the slots behind them that look like words of a message
+    /// become 0: an earlier use of the memory left them, or a push that ended early.
     fn waiting(&self, head: u64) -> u64 {
-        let is_full = |offset: u64| {
+        let words = 2 * pairs_of::<T>();
+        let has_flag = |offset: u64, number: u64| {
             let index = head.wrapping_add(offset);
-            self.word(index, 0).load() & FLAG == flag(index, self.mask)
+            self.word(index, number).load() & FLAG == flag(index, self.mask)
         };
         // A device would store an iterator in local memory.
-        let mut waiting = 0;
-        while waiting <= self.mask && is_full(waiting) {
-            waiting += 1;
+        let (mut waiting, mut number) = (0, 0);
+        while waiting <= self.mask && has_flag(waiting, number) {
+            number += 1;
+            if number == words {
+                (waiting, number) = (waiting + 1, 0);
+            }
         }
         let mut offset = waiting;
         while offset <= self.mask {
             let mut number = 0;
-            while is_full(offset) && number < 2 * pairs_of::<T>() {
-                // The first word last.
+            while number < words {
+                if has_flag(offset, number) {
+                    self.word(head.wrapping_add(offset), number).store(0);
+                }
                 number += 1;
-                self.word(head.wrapping_add(offset), number % (2 * pairs_of::<T>())).store(0);
             }
             offset += 1;
         }
@@ -216,7 +224,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to two headers: `own` is polled, `peer` is written. A producer reads a word of every slot.
+    /// Attaches to two headers: `own` is polled, `peer` is written. A producer reads every word of the slots.
     ///
     /// # Errors
     ///
@@ -225,7 +233,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
     /// # Safety
     ///
     /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or
-    /// the headers. No earlier producer ended within a push.
+    /// the headers.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -376,10 +384,11 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
             }
         }
         let flag = flag(self.next, self.slots.mask);
-        let mut parts = value.as_bytes().chunks(PART);
-        for number in 0..2 * pairs_of::<T>() {
+        let parts = value.as_bytes().chunks(PART);
+        // The first word, which a consumer polls, is the last: a push that ends early shows it nothing.
+        for number in (0..2 * pairs_of::<T>()).rev() {
             let mut part = [0; PART];
-            if let Some(bytes) = parts.next() {
+            if let Some(bytes) = parts.clone().nth(number as usize) {
                 part[..bytes.len()].copy_from_slice(bytes);
             }
             self.slots.word(self.next, number).store(flag | u64::from(u32::from_le_bytes(part)));

@@ -113,10 +113,55 @@ fn words_of_an_earlier_ring_are_not_messages() {
     drop((producer, consumer));
     // SAFETY: no end is attached.
     unsafe { memory.header().format::<[u64; 2]>(&memory.layout, 0) };
-    Word::store(&words::<[u64; 2]>(&memory)[0], 0);
+    for slot in [0, 2] {
+        Word::store(&words::<[u64; 2]>(&memory)[slot * 4], 0);
+    }
     let (producer, mut consumer) = ends::<[u64; 2]>(&memory);
     assert_eq!((producer.next_index(), producer.free(), consumer.pop()), (0, 4, Err(PopError::Empty)));
-    assert!(words::<[u64; 2]>(&memory)[4..].iter().all(|word| Word::load(word) == 0));
+    assert!(words::<[u64; 2]>(&memory).iter().all(|word| Word::load(word) == 0), "also of slots without their first word");
+}
+
+/// A producer dies within a push behind `queued` messages: it has stored the words that `is_stored` selects.
+fn dies_within_a_push(start: u64, queued: u64, is_stored: impl Fn(usize) -> bool) {
+    type Twelve = [u8; 12];
+    let memory = Memory::formatted::<Twelve>(RingFlags::PAIRED, 4, start);
+    let (mut producer, mut consumer) = ends::<Twelve>(&memory);
+    for number in 0..6 {
+        producer.push(message(number)).expect("room");
+        assert_eq!(consumer.pop(), Ok(message(number)));
+    }
+    (0..queued).for_each(|number| producer.push(message(10 + number)).expect("room"));
+    let slot = memory.slot(producer.next_index());
+    let before: Vec<u64> = slot.iter().map(Word::load).collect();
+    producer.push(message(50)).expect("room");
+    for (number, word) in slot.iter().enumerate().filter(|(number, _)| !is_stored(*number)) {
+        Word::store(word, before[number]);
+    }
+    drop((producer, consumer));
+
+    let (mut producer, mut consumer) = ends::<Twelve>(&memory);
+    assert_eq!((producer.next_index(), producer.unread()), (start.wrapping_add(6 + queued), queued as usize));
+    for number in queued..4 {
+        producer.push(message(10 + number)).expect("room");
+    }
+    assert_eq!(producer.push(message(14)), Err(PushError::Full(message(14))));
+    for number in 0..4 {
+        assert_eq!(consumer.pop(), Ok(message(10 + number)), "behind {queued} messages from {start}");
+    }
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+}
+
+#[test]
+fn a_new_producer_takes_the_slot_of_a_push_that_ended_early() {
+    // The last of four words is padding.
+    for (start, queued) in [(0, 0), (START, 1), (u64::MAX - 3, 3)] {
+        for stored in 0..4 {
+            dies_within_a_push(start, queued, |number| number >= 4 - stored);
+            // The lanes of a warp store in any order.
+            dies_within_a_push(start, queued, |number| number < stored);
+            dies_within_a_push(start, queued, |number| number != stored);
+        }
+    }
 }
 
 #[test]
