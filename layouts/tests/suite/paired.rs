@@ -1,9 +1,11 @@
 use crate::loom_machine;
+use crate::models::paired::{Before, Op, follows_the_model};
 use crate::ring_memory;
 
 use std::ptr::NonNull;
 
 use loom_machine::{Loom, LoomWord, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, check, take_side};
+use proptest::prelude::*;
 use ring_memory::Memory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
@@ -161,6 +163,38 @@ fn a_new_producer_takes_the_slot_of_a_push_that_ended_early() {
             dies_within_a_push(start, queued, |number| number < stored);
             dies_within_a_push(start, queued, |number| number != stored);
         }
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => Just(Op::Push),
+        4 => Just(Op::Pop),
+        1 => Just(Op::Refresh),
+        1 => Just(Op::AttachProducer),
+        1 => Just(Op::AttachConsumer),
+        1 => any::<u64>().prop_map(Op::DieWithinPush),
+    ]
+}
+
+fn before() -> impl Strategy<Value = Before> {
+    (any::<u8>(), 0..20_u64, any::<usize>()).prop_map(|(byte, messages, zero)| Before { byte, messages, zero })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn paired_rings_follow_the_model(
+        doublings in 0..4_u32,
+        start in prop_oneof![0..3_u64, (0..40_u64).prop_map(|back| u64::MAX - back), any::<u64>()],
+        before in before(),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        follows_the_model::<u8>(1 << doublings, start, before, &ops);
+        follows_the_model::<u64>(1 << doublings, start, before, &ops);
+        follows_the_model::<[u8; 5]>(1 << doublings, start, before, &ops);
+        follows_the_model::<[u64; 19]>(1 << doublings, start, before, &ops);
     }
 }
 

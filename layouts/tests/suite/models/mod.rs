@@ -2,4 +2,5 @@
 
 pub mod framed;
 pub mod lossy;
+pub mod paired;
 pub mod queue;
