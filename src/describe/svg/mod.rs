@@ -88,7 +88,8 @@ impl<'a> Map<'a> {
     fn field(&self, leaf: &Leaf, parties: &Parties, f: &mut Formatter<'_>) -> fmt::Result {
         let Leaf { path, kind, writer, start, end } = leaf;
         let bytes = end - start;
-        let [by, after_kind] = [", written by ", " · "].map(|joint| if writer.is_empty() { String::new() } else { format!("{joint}{writer}") });
+        let [by, after_kind] =
+            [", written by ", " · "].map(|joint| if writer.is_empty() { String::new() } else { format!("{joint}{writer}") });
         writeln!(
             f,
             r#"<g class="{}"><title>{}: {}, {bytes} bytes at {start}{}</title>"#,
