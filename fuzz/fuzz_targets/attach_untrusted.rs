@@ -1,8 +1,10 @@
-//! Arbitrary bytes as a mapping, with arbitrary writes between operations.
+//! Arbitrary bytes as a mapping, with arbitrary writes between operations. Until the first such write, a ring is compared with a queue.
 
 #![no_main]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +12,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use ringmem_layouts::attach::Corrupt;
-use ringmem_layouts::region::{self, kind};
 use ringmem_layouts::ring::spsc::untrusted::{Consumer, Producer};
 use ringmem_layouts::ring::{PopError, PushError};
 use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
@@ -97,7 +98,15 @@ impl Drop for Memory {
 const TAIL: usize = 0;
 const HEAD: usize = 128 / 8;
 
-fn run<T: RingMessage>(input: &Input) {
+fn numbered<T: RingMessage>(number: u64) -> T {
+    let mut value = T::zeroed();
+    for (place, byte) in value.as_bytes_mut().iter_mut().enumerate() {
+        *byte = (number as u8).wrapping_mul(31).wrapping_add(place as u8 ^ 0x5A);
+    }
+    value
+}
+
+fn run<T: RingMessage + PartialEq + Debug>(input: &Input) {
     let layout = input.sound.map(|start| (RingLayout::of::<T>(1 << (start.doublings % 5)).unwrap(), start));
     let size = match &layout {
         Some((layout, _)) => (layout.size() as usize).saturating_sub(usize::from(input.size) % 4 * usize::from(input.size)),
@@ -115,47 +124,76 @@ fn run<T: RingMessage>(input: &Input) {
     for (from, bytes) in &input.bytes {
         memory.write(*from, bytes);
     }
-    // SAFETY: that many initialised bytes; one thread.
-    if let Ok(entries) = unsafe { region::entries::<HostWord>(memory.base, memory.len() as u64, 0) } {
-        for entry in &entries {
-            assert!(entry.offset.checked_add(entry.size).is_some_and(|end| end <= memory.len() as u64) || entry.kind != kind::SHARED_RING);
-        }
-    }
-
     let (Some(mut producer), Some(mut consumer)) = (memory.producer::<T>(), memory.consumer::<T>()) else { return };
     let mut capacity = producer.capacity();
     let (mut tail, mut head) = (producer.tail(), consumer.head());
-    let value = T::zeroed();
+    // The messages of a ring that only its ends have written.
+    let mut queue = (input.sound.is_some() && input.bytes.is_empty()).then(VecDeque::new);
+    let mut numbers = 0..;
+    let mut fresh = || numbered::<T>(numbers.next().unwrap());
     for op in &input.operations {
+        if let Op::Index { .. } | Op::Any { .. } = op {
+            queue = None;
+        }
         assert!(capacity.is_power_of_two() && 384 + capacity * size_of::<T>() <= memory.len());
         let corrupt = |found: Corrupt| {
             assert!(found.capacity == capacity as u64 && found.tail.wrapping_sub(found.head) > found.capacity, "{found}");
         };
         match *op {
-            Op::Push => match producer.push(value) {
-                Ok(()) => tail = tail.wrapping_add(1),
-                Err(PushError::Full(_)) => assert_eq!(producer.free(), 0),
-                Err(PushError::Corrupt(_, found)) => corrupt(found),
-            },
-            Op::Pop => match consumer.pop() {
-                Ok(_) => head = head.wrapping_add(1),
-                Err(PopError::Empty) => assert_eq!(consumer.available(), 0),
-                Err(PopError::Corrupt(found)) => corrupt(found),
-            },
-            Op::PushSlice(count) => match producer.push_slice(&vec![value; count.into()]) {
-                Ok(pushed) => {
-                    assert!(pushed <= usize::from(count) && pushed <= capacity);
-                    tail = tail.wrapping_add(pushed as u64);
+            Op::Push => {
+                let value = fresh();
+                let pushed = producer.push(value);
+                if let Some(queue) = &mut queue {
+                    assert_eq!(pushed, if queue.len() == capacity { Err(PushError::Full(value)) } else { Ok(()) });
+                    queue.extend(pushed.is_ok().then_some(value));
                 }
-                Err(found) => corrupt(found),
-            },
-            Op::PopSlice(count) => match consumer.pop_slice(&mut vec![value; count.into()]) {
-                Ok(popped) => {
-                    assert!(popped <= usize::from(count) && popped <= capacity);
-                    head = head.wrapping_add(popped as u64);
+                match pushed {
+                    Ok(()) => tail = tail.wrapping_add(1),
+                    Err(PushError::Full(_)) => assert_eq!(producer.free(), 0),
+                    Err(PushError::Corrupt(_, found)) => corrupt(found),
                 }
-                Err(found) => corrupt(found),
-            },
+            }
+            Op::Pop => {
+                let popped = consumer.pop();
+                if let Some(queue) = &mut queue {
+                    assert_eq!(popped, queue.pop_front().ok_or(PopError::Empty));
+                }
+                match popped {
+                    Ok(_) => head = head.wrapping_add(1),
+                    Err(PopError::Empty) => assert_eq!(consumer.available(), 0),
+                    Err(PopError::Corrupt(found)) => corrupt(found),
+                }
+            }
+            Op::PushSlice(count) => {
+                let values: Vec<T> = (0..count).map(|_| fresh()).collect();
+                let pushed = producer.push_slice(&values);
+                if let Some(queue) = &mut queue {
+                    assert_eq!(pushed, Ok(values.len().min(capacity - queue.len())));
+                    queue.extend(&values[..pushed.unwrap_or(0)]);
+                }
+                match pushed {
+                    Ok(pushed) => {
+                        assert!(pushed <= values.len() && pushed <= capacity);
+                        tail = tail.wrapping_add(pushed as u64);
+                    }
+                    Err(found) => corrupt(found),
+                }
+            }
+            Op::PopSlice(count) => {
+                let mut values = vec![T::zeroed(); count.into()];
+                let popped = consumer.pop_slice(&mut values);
+                if let Some(queue) = &mut queue {
+                    assert_eq!(popped, Ok(values.len().min(queue.len())));
+                    assert!(queue.drain(..popped.unwrap_or(0)).eq(values[..popped.unwrap_or(0)].iter().copied()));
+                }
+                match popped {
+                    Ok(popped) => {
+                        assert!(popped <= values.len() && popped <= capacity);
+                        head = head.wrapping_add(popped as u64);
+                    }
+                    Err(found) => corrupt(found),
+                }
+            }
             Op::Look => {
                 producer.refresh().map_or_else(corrupt, |free| assert_eq!(free, producer.free()));
                 consumer.refresh().map_or_else(corrupt, |waiting| assert_eq!(waiting, consumer.available()));
@@ -178,6 +216,9 @@ fn run<T: RingMessage>(input: &Input) {
         assert_eq!((producer.capacity(), consumer.capacity()), (capacity, capacity));
         assert!(producer.free() <= capacity && consumer.available() <= capacity);
         assert!(producer.len() <= capacity && consumer.len() <= capacity);
+        if let Some(queue) = &queue {
+            assert_eq!((producer.len(), consumer.len()), (queue.len(), queue.len()));
+        }
     }
 }
 
