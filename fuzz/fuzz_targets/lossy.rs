@@ -14,11 +14,11 @@ use std::mem::forget;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use lossy::{Value, follows_the_model};
-use memory::{Message, Number, Start, store};
+use memory::{Message, Number, Start, lossy_message, store};
 use ring_memory::Memory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::RingFlags;
-use ringmem_layouts::ring::lossy::{ReadError, Reader, Writer};
+use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
 use ringmem_layouts::{Host, RingLayout, RingMessage};
 
 #[derive(Arbitrary, Debug)]
@@ -94,6 +94,7 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
     }
     let (Ok(mut writer), Ok(mut reader)) = (open_writer::<T>(memory), open_reader::<T>(memory)) else { return };
     let capacity = reader.capacity();
+    let message = |index: u64| lossy_message::<T>(memory.words(), &memory.layout, capacity, index);
     let mut numbers = 0;
     let mut fresh = || {
         numbers += 1;
@@ -117,14 +118,16 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
                 Err(_) => return,
             },
             Op::Pop { .. } => match reader.pop() {
-                Ok(_) => step = 1,
+                Ok(value) => {
+                    assert_eq!(message(head), Some(value));
+                    step = 1;
+                }
                 Err(refused) => step = overrun(refused),
             },
-            Op::Peek { .. } => {
-                if let Err(refused) = reader.peek() {
-                    step = overrun(refused);
-                }
-            }
+            Op::Peek { .. } => match reader.peek() {
+                Ok(value) => assert_eq!(message(head), Some(value)),
+                Err(refused) => step = overrun(refused),
+            },
             Op::PopSlice { count, .. } => match reader.pop_slice(&mut vec![fresh(); usize::from(count % 16)]) {
                 Ok(count) => {
                     assert!(count <= capacity);
@@ -133,7 +136,11 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
                 Err(refused) => step = overrun(refused),
             },
             Op::Latest { .. } => {
-                let _ = reader.latest();
+                let expected = match reader.written() {
+                    0 => Err(LatestError::Empty),
+                    number => message(reader.poll().wrapping_sub(1)).map(|value| (number, value)).ok_or(LatestError::Busy),
+                };
+                assert_eq!(reader.latest(), expected);
             }
             Op::Skip { keep, .. } => {
                 reader.skip(keep.into());

@@ -13,12 +13,12 @@ mod ring_memory;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use lossy::Value;
-use memory::{Message, Number, Start, store};
+use memory::{Message, Number, Start, lossy_message, store};
 use ring_memory::Memory;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::mailbox::{LatestError, New, Reader, Writer};
-use ringmem_layouts::{Host, RingLayout, RingMessage};
+use ringmem_layouts::{Host, RingLayout, RingMessage, Word};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -119,11 +119,12 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
                 Ok(another) => writer = another,
                 Err(_) => return,
             },
-            Op::Latest { .. } => {
-                let _ = reader.latest();
-            }
+            Op::Latest { .. } => assert_eq!(reader.latest(), latest(memory, &reader)),
             Op::TakeNew { .. } => {
-                if reader.take_new().is_ok() {
+                let expected = if reader.changed() { latest(memory, &reader) } else { Err(LatestError::Empty) };
+                let taken = reader.take_new();
+                assert_eq!(taken.map(|new| (new.version, new.value)), expected);
+                if taken.is_ok() {
                     assert!(!reader.changed());
                     assert_eq!(reader.take_new(), Err(LatestError::Empty));
                 }
@@ -137,6 +138,16 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
             Op::StoreTail(number) => store(&memory.header().producer.tail, number),
         }
     }
+}
+
+/// What memory that nothing else writes now determines.
+fn latest<T: Value>(memory: &Memory, reader: &Reader<'_, T, Host>) -> Result<(u64, T), LatestError> {
+    let (version, tail) = (reader.version(), Word::load(&memory.header().producer.tail));
+    if version == 0 {
+        return Err(LatestError::Empty);
+    }
+    let value = lossy_message(memory.words(), &memory.layout, reader.capacity(), tail.wrapping_sub(1));
+    value.map(|value| (version, value)).ok_or(LatestError::Busy)
 }
 
 fuzz_target!(|input: Input| {
