@@ -2,7 +2,11 @@ use crate::loom_machine;
 use crate::models::paired::{Before, Op, follows_the_model};
 use crate::ring_memory;
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use loom_machine::{Loom, LoomWord, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, check, take_side};
 use proptest::prelude::*;
@@ -10,7 +14,7 @@ use ring_memory::Memory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
 use ringmem_layouts::ring::{PopError, PushError, RingFlags};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word};
+use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, RingMessage, Word};
 
 const START: u64 = u64::MAX - 5;
 
@@ -163,6 +167,73 @@ fn a_new_producer_takes_the_slot_of_a_push_that_ended_early() {
             dies_within_a_push(start, queued, |number| number < stored);
             dies_within_a_push(start, queued, |number| number != stored);
         }
+    }
+}
+
+thread_local! {
+    /// Stores that are left to the thread's life.
+    static LIFE: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+struct MortalWord(AtomicU64);
+
+// SAFETY: single atomic operations.
+unsafe impl Word for MortalWord {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    fn load(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+    fn load_acquire(&self) -> u64 {
+        self.0.load(Acquire)
+    }
+    fn store(&self, value: u64) {
+        self.store_release(value);
+    }
+    fn store_release(&self, value: u64) {
+        LIFE.set(LIFE.get().checked_sub(1).unwrap_or_else(|| resume_unwind(Box::new("dead"))));
+        self.0.store(value, Release);
+    }
+    fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+        words.into_iter().for_each(|(word, value)| word.store_release(value));
+    }
+}
+
+struct Mortal;
+
+impl Machine for Mortal {
+    type Word = MortalWord;
+    type Cell<T> = <Host as Machine>::Cell<T>;
+    type Corrupt = Corrupt;
+
+    fn at(&self, _: u64, _: u64, _: u64) -> Option<NonNull<u8>> {
+        None
+    }
+}
+
+#[test]
+fn a_push_that_ends_early_shows_a_consumer_nothing() {
+    type Twelve = [u8; 12];
+    for stores in 0..4 {
+        let layout = RingLayout::of_kind::<Twelve>(RingFlags::PAIRED, 2).unwrap();
+        let header = RingHeader::<MortalWord>::new::<Twelve>(&layout, START);
+        let pairs: [Pair<MortalWord>; 4] = std::array::from_fn(|_| Pair([Word::new(0), Word::new(0)]));
+        let slots = NonNull::from(&pairs).cast();
+        // SAFETY: two slots of two pairs; one producer at a time.
+        let producer = || unsafe { Producer::<Twelve, Mortal>::new(&header, &header, slots) }.unwrap();
+        // SAFETY: two slots of two pairs; the only consumer.
+        let mut consumer = unsafe { Consumer::<Twelve, Mortal>::new(&header, &header, slots) }.unwrap();
+        let mut first = producer();
+        LIFE.set(stores);
+        let died = catch_unwind(AssertUnwindSafe(|| first.push(message(1)))).is_err();
+        LIFE.set(u32::MAX);
+        assert!(died, "a push is four stores");
+        assert_eq!(consumer.pop(), Err(PopError::Empty), "after {stores} stores");
+        let mut second = producer();
+        assert_eq!(consumer.pop(), Err(PopError::Empty), "after {stores} stores");
+        second.push(message(2)).expect("room");
+        assert_eq!((consumer.pop(), consumer.pop()), (Ok(message(2)), Err(PopError::Empty)), "after {stores} stores");
     }
 }
 
