@@ -80,7 +80,7 @@ struct Order {
     failing: AtomicU32,
 }
 
-/// Consecutive failures after which a pump, or a channel with an ended kernel, gives up.
+/// Consecutive failures after which a pump, or a channel's receive or drain, gives up.
 pub(crate) const MOST_FAILURES: u32 = 64;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 1000;

@@ -15,7 +15,7 @@ use crate::{Error, Result, RingMessage};
 /// Polls of the watching thread between two of a future: half a millisecond at most.
 const MOST_LOOKS: u32 = 5;
 
-/// Between two flushes of a receive, the second of which failed; times the number of failures.
+/// After a failed flush of a receive, times the number of failures, before the next.
 const FAILING: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
@@ -149,7 +149,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             match self.bridge.failing().into_iter().max() {
                 None | Some(0) => pause(&mut times),
-                // A passing failure has a tenth of a second to pass.
+                // A failure has some time to pass.
                 Some(failing) => std::thread::sleep(FAILING * failing.min(MOST_FAILURES)),
             }
         }
@@ -174,8 +174,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.check_process().map_err(ReceiveError::Flush)?;
         let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
-                self.bridge.poll().map_err(ReceiveError::Flush)?;
-                self.receiver.pop()
+                let polled = self.bridge.poll();
+                match (self.receiver.pop(), polled) {
+                    (Err(PopError::Empty), Err(error)) => return Err(ReceiveError::Flush(error)),
+                    // The other direction has failed, if any.
+                    (popped, _) => popped,
+                }
             }
             popped => popped,
         };
@@ -377,10 +381,13 @@ impl Receiving {
                 // An awaited poll does not end the failure.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
             }
-            // Either direction: a message that cannot be moved to the kernel has no answer.
-            let is_lost = self.failed.is_some() && channel.bridge.failing().into_iter().any(|failing| failing >= MOST_FAILURES);
-            // The last answers may be in flight.
-            let is_over = is_lost || self.polls.is_some_and(|polls| channel.bridge.has_brought_all(polls));
+            let [up, down] = channel.bridge.failing().map(|failing| self.failed.is_some() && failing >= MOST_FAILURES);
+            let is_over = match self.polls {
+                // A message that cannot be moved to the kernel gets no answer.
+                None => up || down,
+                // The last answers may be in flight, or lost.
+                Some(polls) => down || channel.bridge.has_brought_all(polls),
+            };
             let waited = self.begun.elapsed();
             let is_late = timeout.is_some_and(|timeout| waited > timeout);
             // A caller that receives this error may restart the kernel at once.

@@ -199,8 +199,8 @@ const NUMBERS: [&str; 10] = ["BOOL", "CHAR", "LLONG", "LONG", "SCHAR", "SHRT", "
 /// reserved for such macros: ISO/IEC 9899:2018, 7.31.
 const MACROS: [&str; 11] = ["DBL_", "E", "EXIT_", "FLT_", "FP_", "LDBL_", "M_", "SEEK_", "SIG", "SIG_", "TIME_"];
 
-/// Macros and types of `stddef.h`, `stdint.h`, `assert.h` and `stdalign.h`, macros without arguments of other standard headers that a program
-/// may include first, and macros that GCC and Clang define without a header.
+/// Macros and types of `stddef.h`, `stdint.h`, `assert.h` and `stdalign.h`, macros without arguments of ISO C's other headers and some of
+/// POSIX, which a program may include first, and macros that GCC and Clang define without a header.
 const DECLARED: &str = "\
     NULL assert max_align_t nullptr_t offsetof ptrdiff_t rsize_t size_t unreachable NDEBUG RSIZE_MAX \
     PTRDIFF_MAX PTRDIFF_MIN PTRDIFF_WIDTH SIG_ATOMIC_MAX SIG_ATOMIC_MIN SIG_ATOMIC_WIDTH SIZE_MAX SIZE_WIDTH WCHAR_MAX WCHAR_MIN WCHAR_WIDTH \

@@ -66,7 +66,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         Self { slots, held: None }
     }
 
-    /// Returns the newest complete frame, else the held one; skips older frames; never waits.
+    /// Returns the newest complete frame, else the held one; skips older frames; waits at most for a call of the writer that queues a copy.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     fn oldest(&self, until: Option<Instant>) -> Option<Unread<T, H>> {
         let mut books = self.slots.look();
         loop {
-            books = self.slots.whole(books);
+            books = self.slots.whole_until(books, until)?;
             if let Some(unread) = books.unread.pop_front() {
                 books.is_held = true;
                 return Some(unread);

@@ -91,6 +91,18 @@ impl<T, H: Memory> Slots<T, H> {
         books
     }
 
+    /// As [`whole`](Self::whole), until then.
+    pub fn whole_until<'a>(
+        &'a self,
+        mut books: MutexGuard<'a, Books<T, H>>,
+        until: Option<Instant>,
+    ) -> Option<MutexGuard<'a, Books<T, H>>> {
+        while books.is_asking {
+            books = self.wait(books, until)?;
+        }
+        Some(books)
+    }
+
     fn wait_for_change<'a>(&self, books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         self.changed.wait(books).unwrap_or_else(PoisonError::into_inner)
     }

@@ -58,7 +58,7 @@ pub enum Cause {
         source: io::Error,
     },
     /// The source ended early.
-    #[error("ended at byte {at}, before byte {promised}, where it or the job was to end")]
+    #[error("ended at byte {at} of {promised}")]
     Truncated {
         /// Its end.
         at: u64,

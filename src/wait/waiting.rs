@@ -17,7 +17,7 @@
 //! # What wakes a task
 //!
 //! A thread needs the word alone, and so can be woken by another process. A task needs its waker, which is in a list ([`Wakers`]) of the pair that [`pair`] has
-//! connected. If the other end is elsewhere or of another ring, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
+//! connected. If the other end is elsewhere, of another ring or at another address, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
 //!
 //! # What failures leave
 //!
@@ -177,7 +177,7 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) last_selected: u64,
 }
 
-/// Connects both ends of a ring.
+/// Connects both ends of a ring. The futures of ends of two rings, or of a ring at two addresses, poll.
 pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: WaitStrategy) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
@@ -204,7 +204,7 @@ where
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// As the function `pair`, with a custom [`Park`]. The futures of ends of two rings poll.
+    /// As the function `pair`, with a custom [`Park`].
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
         let are_of_one_ring = std::ptr::eq(producer.wait_words().theirs, consumer.wait_words().ours);
         let (park, wakers) = (Arc::new(P::default()), Wakers::new(!are_of_one_ring));

@@ -162,7 +162,7 @@ fn a_file_with_a_wrong_reported_length_is_an_error() {
             let length = fs::read(path).expect("just read").len();
             refused_file(
                 Path::new(path),
-                &[&format!("ended at byte {length}"), &format!("its length was {} bytes", fs::metadata(path).expect("just seen").len())],
+                &[&format!("ended at byte {length}"), &format!("of {}", fs::metadata(path).expect("just seen").len())],
             );
         }
         None => rerun_or_skip::skipped("no such file of sysfs"),
@@ -230,7 +230,7 @@ fn a_file_that_shrinks_during_the_read_is_an_error() {
         unsafe { EARLY.count(host, arguments) }
     }
     let ran = EARLY.stream(early);
-    ran.refuses(1, &[&format!("ended at byte {}", 10 * CHUNK + 7), &format!("its length was {LENGTH} bytes")]);
+    ran.refuses(1, &[&format!("ended at byte {}", 10 * CHUNK + 7), &format!("of {LENGTH}")]);
     assert_eq!(ran.out, "");
 
     static TO_NOTHING: Change = Change::new(0, |path| set_length(path, 0));
@@ -239,7 +239,7 @@ fn a_file_that_shrinks_during_the_read_is_an_error() {
         // that.
         unsafe { TO_NOTHING.count(host, arguments) }
     }
-    TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("its length was {LENGTH} bytes")]);
+    TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("of {LENGTH}")]);
 
     static AFTER_ALL_WAS_READ: Change = Change::new(CHUNKS as u64 - 1, |path| set_length(path, LENGTH - 1));
     unsafe fn after_all_was_read(host: &dyn KernelHost, arguments: &[u64]) {

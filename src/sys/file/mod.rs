@@ -79,7 +79,8 @@ impl Replacement {
     pub(crate) fn create(path: &Path, accepts: Accepts) -> io::Result<Self> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         // The rename would refuse it after all writes.
-        if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        if bytes.strip_suffix(b".").unwrap_or(bytes).last().is_some_and(|last| is_separator(char::from(*last))) {
             return Err(refused("names a directory"));
         }
         let path = match accepts {

@@ -233,7 +233,7 @@ fn an_abrupt_exit_returns_the_error_of_the_launch() {
 fn a_corrupt_index_of_a_living_kernel_ends_a_receive() {
     for way in ways().into_iter().filter(|way| way.kernel == "echo") {
         let backend = backend();
-        let options = Options { kernel: "miscounts", timeout: Duration::from_millis(10), ..way };
+        let options = Options { kernel: "miscounts", timeout: Duration::from_millis(300), ..way };
         // SAFETY: this kernel takes no own arguments.
         let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &load(&backend, &BROKEN), &options) }.expect("a channel");
         let refused = channel.command(Command::PAUSE);

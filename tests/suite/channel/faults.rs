@@ -151,7 +151,7 @@ fn a_lasting_failure_ends_a_receive_from_a_living_kernel() {
 fn a_drain_returns_the_failure_that_keeps_answers_from_moving() {
     for way in ways().into_iter().skip(SHARED).filter(|way| way.placement == Some([Placement::DEVICE; 2])) {
         let backend = backend();
-        let options = Options { input_capacity: 16, output_capacity: 2, timeout: Duration::from_millis(300), ..way };
+        let options = Options { input_capacity: 16, output_capacity: 2, timeout: Duration::from_secs(1), ..way };
         let mut channel = open(&backend, &options).expect("a channel");
         (0..12).for_each(|id| channel.send(message(id)).expect("room"));
         // All are in the kernel's ring, and more answers than the rings have room for are to come.

@@ -152,7 +152,7 @@ fn file_errors_have_the_path_and_the_reason() {
 #[test]
 fn create_rejects_paths_that_cannot_hold_a_file() {
     let place = tempfile::tempdir().expect("a directory");
-    for path in ["", "no/where", "..", "new/"] {
+    for path in ["", "no/where", "..", "new/", "new/."] {
         let path = place.path().join(path);
         assert!(FileSink::create(&path).is_err(), "{}", path.display());
     }
