@@ -83,7 +83,7 @@ pub use device_ring::RingAddresses;
 pub use ends::{BatchReceiver, BatchSender, Receiver, Sender};
 pub use metrics::Metrics;
 pub use options::{Options, Placement};
-pub(crate) use pump::MOST_FAILURES;
+pub(crate) use pump::{MOST_FAILURES, SLEEP};
 pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 

@@ -84,7 +84,8 @@ struct Order {
 pub(crate) const MOST_FAILURES: u32 = 64;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 1000;
-const SLEEP: Duration = Duration::from_micros(50);
+/// Between two polls of an idle pump; after failures, times their number.
+pub(crate) const SLEEP: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// Moves the bridge into a polling thread.

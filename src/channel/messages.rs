@@ -7,16 +7,13 @@ use super::error::{ReceiveError, SendError};
 use super::{Channel, pause};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::watch;
-use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
+use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES, SLEEP};
 use crate::control::State;
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Error, Result, RingMessage};
 
 /// Polls of the watching thread between two of a future: half a millisecond at most.
 const MOST_LOOKS: u32 = 5;
-
-/// After a failed flush of a receive, times the number of failures, before the next.
-const FAILING: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Pushes a message and flushes it; waits for room, up to the [timeout](super::Options::timeout).
@@ -149,8 +146,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             match self.bridge.failing().into_iter().max() {
                 None | Some(0) => pause(&mut times),
-                // A failure has some time to pass.
-                Some(failing) => std::thread::sleep(FAILING * failing.min(MOST_FAILURES)),
+                // As a pump: a failure has some time to pass.
+                Some(failing) => std::thread::sleep(SLEEP * failing.min(MOST_FAILURES)),
             }
         }
     }

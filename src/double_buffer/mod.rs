@@ -95,8 +95,9 @@ use slots::Slots;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Overwrites the oldest complete or failed unread frame, never the newest complete one; without such a frame, refuses the new one. No call
-    /// waits, but the reader for a call that queues a copy. With three slots, only frames started faster than copied are refused. An overwritten frame's error counts as unreported. A slot
-    /// of another length is allocated before the frame in the old one is overwritten.
+    /// waits, except that the reader waits while `start` queues a copy over a frame. With three slots, only frames started faster than copied are
+    /// refused. An overwritten frame's error counts as unreported. A slot of another length is allocated before the frame in the old one is
+    /// overwritten.
     Newest,
     /// Keeps every frame: `start` waits for a release, then refuses the new frame.
     Every {

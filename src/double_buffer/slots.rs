@@ -91,7 +91,7 @@ impl<T, H: Memory> Slots<T, H> {
         books
     }
 
-    /// As [`whole`](Self::whole), until then.
+    /// As [`whole`](Self::whole), at most until then.
     pub fn whole_until<'a>(
         &'a self,
         mut books: MutexGuard<'a, Books<T, H>>,

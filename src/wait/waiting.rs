@@ -17,7 +17,8 @@
 //! # What wakes a task
 //!
 //! A thread needs the word alone, and so can be woken by another process. A task needs its waker, which is in a list ([`Wakers`]) of the pair that [`pair`] has
-//! connected. If the other end is elsewhere, of another ring or at another address, or ends of two pairs were exchanged, no end finds the list (`is_alone`), and the task wakes itself: it polls.
+//! connected. If the other end is elsewhere, of another ring or at another address, or ends of two pairs were exchanged, no end finds the list (`is_alone`),
+//! and the task wakes itself: it polls.
 //!
 //! # What failures leave
 //!
